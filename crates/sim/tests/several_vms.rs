@@ -8,7 +8,10 @@ use support::*;
 use terrace_model::{Bytes, Frequency, PageSize, TierId, Time};
 use terrace_policy::{Clear, MemorySystem, Moment, Move, MoveOptions, NextTick, PageId};
 use terrace_policy::{ScanHand, Scope, Signal, SignalSet, Step};
-use terrace_sim::design::{Design, HostParameters, Library, VmParameters};
+use terrace_sim::design::{
+    Design, GuestTierParameters, HostParameters, KernelThreads, Library, OsParameters, PolicyParameters,
+    VmParameters,
+};
 use terrace_sim::{Fidelity, Options, Outcome};
 use terrace_trace::{Event, MarkKind};
 
@@ -46,7 +49,7 @@ fn of_vm(outcome: &Outcome, vm: usize, names: [&str; 4]) -> [u64; 4] {
 /// that is in use holds a page of its processes or a table.
 fn check_frames(outcome: &Outcome, vms: usize) {
     let sum = |name: &str| (0..vms).map(|vm| count(outcome, &format!("vm.{vm}.{name}"))).sum::<u64>();
-    let machine = ["dram", "cxl", "hbm", "nvm"].map(|tier| {
+    let machine = ["dram", "pcm"].map(|tier| {
         outcome
             .stats
             .get(&format!("tier.{tier}.pages"))
@@ -221,6 +224,104 @@ fn side_by_side_or_one_after_the_other_the_run_is_the_same_each_time() {
     assert_eq!(run(), run());
 }
 
+/// A policy with one parameter.
+fn policy(name: &str, parameter: &str, value: &str) -> Option<PolicyParameters> {
+    let parameters = [(parameter.to_owned(), value.into())].into_iter().collect();
+    Some(PolicyParameters { name: name.to_owned(), seed: 1, parameters })
+}
+
+/// So many virtual machines with two tiers each, of 16 pages and of 4 MiB.
+fn with_tiers(count: u32) -> Design {
+    let mut design = machine(count, count);
+    let tier =
+        |name: &str, capacity| GuestTierParameters { name: name.to_owned(), capacity, host_tier: None };
+    let vm = design.vm.as_mut().unwrap();
+    vm.memory = None;
+    vm.tiers = vec![tier("fast", Bytes(16 * PAGE)), tier("slow", Bytes::mib(4))];
+    design
+}
+
+/// Processes that fill 40 pages, and then use the last `used` of them for 4 ms.
+fn hot_ends(used: &[u64]) -> Program {
+    let mut program = processes(&vec![40; used.len()]);
+    for _ in 0..40 {
+        for (at, used) in used.iter().enumerate() {
+            program.on(at as u32).event(Event::Compute { instructions: 100_000 });
+            (40 - used..40).for_each(|page| _ = program.read(DATA + page * PAGE));
+        }
+    }
+    program
+}
+
+#[test]
+fn each_guest_has_a_policy_that_does_what_it_would_do_alone() {
+    // Without caches the guests have nothing in common but the host's memory. A policy that is called a little earlier or
+    // later may find a page of the eight used or not.
+    let run = |count: u32| {
+        let design = Design {
+            os: OsParameters { policy: policy("nimble", "period", "100 us"), ..with_tiers(count).os },
+            ..with_tiers(count)
+        };
+        hot_ends(&vec![8; count as usize]).run(&design, Fidelity::Translation)
+    };
+    let moves =
+        ["vmstat.pgpromote_success", "vmstat.pgdemote_policy", "policy.exchanges", "policy.copied_bytes"];
+    let (alone, three) = (run(1), run(3));
+    let expected = counts(&alone, moves);
+    assert!(expected[0] >= 8, "pages of the slow tier became hot");
+    for vm in 0..3 {
+        for (moved, expected) in of_vm(&three, vm, moves).into_iter().zip(expected) {
+            assert!(moved <= expected && moved >= expected / 12 * 8, "guest {vm}: {moved} of {expected}");
+        }
+        let [calls, at_most] =
+            [count(&three, &format!("vm.{vm}.policy.calls")), count(&alone, "policy.calls") + 3];
+        assert!((10..=at_most).contains(&calls), "guest {vm}: {calls}");
+    }
+    for name in moves {
+        let of_each = (0..3).map(|vm| count(&three, &format!("vm.{vm}.{name}")));
+        assert_eq!(count(&three, name), of_each.sum::<u64>(), "{name}");
+    }
+    check_frames(&three, 3);
+}
+
+#[test]
+fn a_guest_keeps_its_fast_memory_for_its_own_pages() {
+    // What is idle goes to slow memory. The first guest's program rests, the second's uses eight pages.
+    let mut design = with_tiers(2);
+    design.os.policy = policy("idle", "scan", "200 us");
+    let outcome = hot_ends(&[0, 8]).run(&design, Fidelity::Translation);
+    let of_both = |name: &str| [0, 1].map(|vm| count(&outcome, &format!("vm.{vm}.vmstat.{name}")));
+    assert_eq!(of_both("pgpromote_success"), [0, 8]);
+    // Beside four tables twelve pages were in fast memory. None of the second guest's came to the first one's.
+    assert_eq!(of_both("pgdemote_policy"), [12, 12]);
+    check_frames(&outcome, 2);
+}
+
+#[test]
+fn guests_and_the_hypervisor_manage_memory_at_the_same_time() {
+    let periods = [("nimble", "period"), ("idle", "scan"), ("tpp", "scan_period")];
+    for (at, (of_guests, parameter)) in periods.into_iter().enumerate() {
+        for threads in [KernelThreads::MachineCores, KernelThreads::ExtraCores] {
+            let (of_host, of_hosts) = periods[(at + 1) % 3];
+            let mut design = with_tiers(2);
+            design.os.kernel_threads = threads;
+            design.os.policy = policy(of_guests, parameter, "100 us");
+            design.host.get_or_insert_default().policy = policy(of_host, of_hosts, "130 us");
+            let run = || hot_ends(&[8, 20]).run(&design, Fidelity::Full);
+            let outcome = run();
+            // The run's own audit counts every frame of each guest and of the host.
+            for who in ["vm.0", "vm.1", "host"] {
+                assert!(
+                    count(&outcome, &format!("{who}.policy.calls")) > 10,
+                    "{of_guests} under {of_host}: {who}"
+                );
+            }
+            assert_eq!(run().cycles, outcome.cycles, "{of_guests} under {of_host}");
+            check_frames(&outcome, 2);
+        }
+    }
+}
+
 #[test]
 fn what_does_not_go_together_is_refused() {
     let refused = |sets: &[(&str, &str)]| {
@@ -234,7 +335,10 @@ fn what_does_not_go_together_is_refused() {
             &[("vm.count", "2"), ("vm.memory", "100 GiB")],
             "2 virtual machines of 100 GiB are larger than the ",
         ),
-        (&[("vm.count", "2"), ("os.policy.name", "thp")], "use host.policy"),
+        (
+            &[("vm.count", "2"), ("os.policy.name", "oracle")],
+            "in which of several virtual machines a page lies",
+        ),
     ] {
         let said = refused(sets);
         assert!(said.contains(expected), "{said}: not \"{expected}\"");

@@ -7,7 +7,9 @@ use super::Engine;
 use crate::coherence::{EnergySums, translation_energy};
 use crate::core::Blame;
 use crate::outcome::{Fidelity, Outcome};
+use crate::tiering::Tiering;
 use crate::translate::Nested;
+use std::collections::BTreeMap;
 use terrace_model::{PageSize, Stats, TierId, Time, Unit, Value};
 
 /// Everything counted up to a moment.
@@ -202,9 +204,7 @@ fn stats(engine: &Engine, now: Time) -> Stats {
     if let Some(watch) = &engine.contiguity {
         watch.count_into(&mut stats);
     }
-    if let Some(tiering) = &engine.tiering {
-        tiering.count_into(&mut stats);
-    }
+    count_policies(&engine.tiering, &mut stats);
     if let Some(tiering) = &engine.host_tiering {
         let mut of_host = Stats::new();
         tiering.count_into(&mut of_host);
@@ -216,6 +216,27 @@ fn stats(engine: &Engine, now: Time) -> Stats {
     stats.count("input.order_violations", engine.order_violations, Unit::Count);
     stats.count("input.accesses_left_out", engine.gaps, Unit::Count);
     stats
+}
+
+/// Adds what the policies of the programs' memory did: of several guests together, and of each.
+fn count_policies(policies: &[Tiering], stats: &mut Stats) {
+    if let [policy] = policies {
+        return policy.count_into(stats);
+    }
+    let mut sums: BTreeMap<String, (u64, Unit)> = BTreeMap::new();
+    for (guest, policy) in policies.iter().enumerate() {
+        let mut of_guest = Stats::new();
+        policy.count_into(&mut of_guest);
+        for (name, stat) in of_guest.iter() {
+            if let Value::Integer(count) = stat.value {
+                sums.entry(name.to_owned()).or_insert((0, stat.unit)).0 += count;
+            }
+            stats.insert(format!("vm.{guest}.{name}"), stat.clone());
+        }
+    }
+    for (name, (sum, unit)) in sums {
+        stats.count(name, sum, unit);
+    }
 }
 
 /// The outcome of a finished run.
@@ -268,8 +289,14 @@ pub(super) fn outcome(engine: &Engine, cores_used: u64) -> Outcome {
     if let Some(mix) = &engine.mix {
         mix.count_into(now, cycle, &mut stats);
     }
-    let tiering = engine.tiering.as_ref();
-    let policy = tiering.map(|tiering| tiering.report()).unwrap_or_default();
+    let mut reports = engine.tiering.iter().map(Tiering::report);
+    let mut policy = reports.next().unwrap_or_default();
+    for note in reports.flat_map(|report| report.notes) {
+        // Several guests have the same policy, and much of what it says is the same.
+        if !policy.notes.contains(&note) {
+            policy.notes.push(note);
+        }
+    }
     // Over time, as the design asks for it or else as the policy samples it.
     let asked = engine.contiguity.as_ref().map(|watch| watch.over_time().to_vec());
     Outcome {

@@ -149,7 +149,7 @@ impl Engine<'_> {
         }
         self.machine.discard_stale_names();
         self.machine.shared.observers.apply(space, event);
-        if let Some(tiering) = &mut self.tiering {
+        if let Some(tiering) = self.tiering_of(space) {
             tiering.state.note_structures(space, event);
         }
         Ok(())
@@ -158,7 +158,8 @@ impl Engine<'_> {
     /// The kernel is about to change the pages of a range: orders give up what they hold of it.
     fn before_change(&mut self, core: CoreId, space: SpaceId, range: AddressRange, change: Change) {
         let now = self.machine.cores[core.index()].pipeline.now;
-        if let Some(tiering) = &mut self.tiering {
+        let guest = self.guest_managed(space);
+        if let Some(tiering) = self.tiering.get_mut(guest) {
             tiering.state.before_change(&mut self.machine, space, range, &change, now);
         }
     }
@@ -212,7 +213,7 @@ impl Engine<'_> {
                 let child = self.machine.shared.os.fork(parent)?;
                 self.machine.scheme.kernel().forked(parent, child);
                 self.machine.shared.observers.forked(parent, child);
-                if let Some(tiering) = &mut self.tiering {
+                if let Some(tiering) = self.tiering_of(parent) {
                     tiering.state.note_fork(parent, child);
                 }
                 self.spaces.insert(process, child);
@@ -289,8 +290,8 @@ impl Engine<'_> {
     /// Computes without an access. A policy and samples of contiguity may be due meanwhile: where one is, the
     /// stream goes on afterwards.
     fn compute(&mut self, core: CoreId, stream: usize, instructions: u64) {
+        let managed = self.policies().next().is_some();
         let pipeline = &mut self.machine.cores[core.index()].pipeline;
-        let managed = self.tiering.is_some() || self.host_tiering.is_some();
         if !managed && self.contiguity.is_none() {
             return pipeline.compute(instructions);
         }

@@ -78,9 +78,9 @@ pub fn simulate(
             "{key}: without walks a virtual machine costs nothing: use --fidelity translation or full"
         )));
     }
-    if design.vm_count() > 1 && (options.policy.is_some() || design.os.policy.is_some()) {
+    if design.vm_count() > 1 && options.policy.is_some() {
         return Err(problem(
-            "os.policy: a guest's policy manages one virtual machine: use host.policy".to_owned(),
+            "a policy that is handed to the run manages one virtual machine: name one in the design (os.policy)".to_owned(),
         ));
     }
     let mut machine = Machine::new(design, &options).map_err(problem)?;
@@ -89,17 +89,20 @@ pub fn simulate(
         (options.policy.take(), design.os.policy.as_ref()),
         (options.host_policy.take().filter(|_| design.vm.is_some()), host_policy.as_ref()),
     ];
-    let mut manage = |given: Option<Box<OpenPolicy>>, chosen: Option<&PolicyParameters>, system| {
+    let mut manage = |given: Option<Box<OpenPolicy>>, chosen: Option<&PolicyParameters>, (system, guest)| {
         let shared = &mut machine.shared;
         let tiering = match (given, chosen) {
-            (Some(open), _) => Tiering::new(open, 1, system, design, shared, &options),
-            (None, Some(chosen)) => Tiering::of_design(chosen, system, design, shared, &options),
+            (Some(open), _) => Tiering::new(open, 1, (system, guest), design, shared, &options),
+            (None, Some(chosen)) => Tiering::of_design(chosen, (system, guest), design, shared, &options),
             (None, None) => return Ok(None),
         };
         tiering.map(Some)
     };
-    let tiering = manage(given, chosen, System::Programs).map_err(problem)?;
-    let host_tiering = manage(of_host, chosen_for_host, System::Hypervisor)
+    let mut tiering = Vec::from_iter(manage(given, chosen, (System::Programs, 0)).map_err(problem)?);
+    for guest in 1..design.vm_count() {
+        tiering.extend(manage(None, chosen, (System::Programs, guest)).map_err(problem)?);
+    }
+    let host_tiering = manage(of_host, chosen_for_host, (System::Hypervisor, 0))
         .map_err(|reason| problem(format!("host.policy: {reason}")))?;
     let kind = &design.translation.scheme.kind;
     if options.fidelity == Fidelity::Translation
@@ -140,8 +143,8 @@ struct Region {
 
 pub(crate) struct Engine<'a> {
     pub machine: Machine,
-    /// The policy that manages memory, if there is one.
-    pub tiering: Option<Tiering>,
+    /// The policy that manages the programs' memory, if there is one; of several guests each has its own.
+    pub tiering: Vec<Tiering>,
     /// The policy that manages the hypervisor's memory.
     pub host_tiering: Option<Tiering>,
     streams: Streams<'a>,
@@ -175,7 +178,7 @@ pub(crate) struct Engine<'a> {
 impl<'a> Engine<'a> {
     fn new(
         mut machine: Machine,
-        tiering: Option<Tiering>,
+        tiering: Vec<Tiering>,
         source: &'a mut dyn EventSource,
         options: Options,
         sample_contiguity: Option<Time>,
@@ -240,7 +243,7 @@ impl<'a> Engine<'a> {
             }
         }
         if cfg!(debug_assertions) {
-            self.tiering.iter().chain(&self.host_tiering).for_each(|tiering| tiering.audit(&self.machine));
+            self.policies().for_each(|tiering| tiering.audit(&self.machine));
         }
         let cores_used = self.run_queues.iter().filter(|queue| queue.used).count() as u64;
         self.look_at_memory(true, true);
@@ -449,8 +452,8 @@ impl<'a> Engine<'a> {
         let Some(page) = self.machine.shared.stopped_at.take() else { return false };
         self.run_queues[core.index()].waits_for = Some(page);
         let tiering = match page.system {
-            System::Programs => &mut self.tiering,
-            System::Hypervisor => &mut self.host_tiering,
+            System::Programs => self.tiering_of(page.space),
+            System::Hypervisor => self.host_tiering.as_mut(),
         };
         if let Some(tiering) = tiering {
             // Faults that wait are counted as such.
@@ -466,7 +469,9 @@ impl<'a> Engine<'a> {
             scheme.as_any().downcast_mut().expect("the engine runs the machine's scheme");
         scheme.kernel.runs_on(core);
         let own = Own { scheme: &mut scheme.cores[core.index()], kernel: &mut scheme.kernel };
-        let manager = self.tiering.as_mut().map(|tiering| tiering as &mut dyn Manager);
+        let running = shared.running[core.index()].filter(|_| self.tiering.len() > 1);
+        let guest = running.map_or(0, |space| shared.os.guest_of(space));
+        let manager = self.tiering.get_mut(guest).map(|tiering| tiering as &mut dyn Manager);
         let host_manager = self.host_tiering.as_mut().map(|tiering| tiering as &mut dyn Manager);
         (Site { id: core, core: &mut cores[core.index()], shared, manager, host_manager }, own)
     }

@@ -88,8 +88,7 @@ impl Engine<'_> {
                 && self.run_queues.iter().any(|queue| queue.waits_for.is_some())
             {
                 // Whoever could run waits for a page.
-                let policies = self.tiering.iter().chain(&self.host_tiering);
-                let notified = policies.map(|tiering| tiering.state.notified_at()).max();
+                let notified = self.policies().map(|tiering| tiering.state.notified_at()).max();
                 self.act::<F>(due.max(notified.unwrap_or_default()));
                 continue;
             }
@@ -135,23 +134,18 @@ impl Engine<'_> {
 
     /// When a policy is to be called or an order does something next; none where nobody manages memory.
     fn policies_due(&self) -> Option<Option<Time>> {
-        let due = self.tiering.as_ref().map(Tiering::due);
-        match &self.host_tiering {
-            None => due,
-            Some(host) => Some([due.flatten(), host.due()].into_iter().flatten().min()),
-        }
+        self.policies().next()?;
+        Some(self.policies().filter_map(Tiering::due).min())
     }
 
     /// The policy is called, or one of its orders goes on, whichever is due first.
     fn act<const F: u8>(&mut self, now: Time) {
         self.note_busy_cores();
-        let due = |tiering: &Option<Tiering>| tiering.as_ref().and_then(Tiering::due).unwrap_or(Time::MAX);
-        let (tiering, system) = match due(&self.tiering) <= due(&self.host_tiering) {
-            true => (&mut self.tiering, System::Programs),
-            false => (&mut self.host_tiering, System::Hypervisor),
-        };
+        // Of those that are due at the same time the first; the hypervisor's is last.
+        let all = self.tiering.iter_mut().chain(&mut self.host_tiering);
+        let Some(tiering) = all.min_by_key(|tiering| tiering.due().unwrap_or(Time::MAX)) else { return };
+        let system = tiering.state.system;
         self.machine.shared.system_mut(system).now = now;
-        let Some(tiering) = tiering else { return };
         tiering.act::<F>(&mut self.machine, now);
         let state = &mut tiering.state;
         let (released, resumed) = (state.take_released(), state.take_resumed());
@@ -163,16 +157,13 @@ impl Engine<'_> {
     /// Kernel threads that share the cores go where the program leaves one idle.
     fn note_busy_cores(&mut self) {
         let shares = |tiering: &Tiering| tiering.state.processors.share_cores();
-        if !self.tiering.iter().chain(&self.host_tiering).any(shares) {
+        if !self.policies().any(shares) {
             return;
         }
         let busy: Vec<CoreId> =
             CoreId::first(self.run_queues.len()).filter(|core| self.has_runnable(*core)).collect();
-        if let Some(tiering) = &mut self.host_tiering {
-            tiering.state.processors.busy.clone_from(&busy);
-        }
-        if let Some(tiering) = &mut self.tiering {
-            tiering.state.processors.busy = busy;
+        for tiering in self.tiering.iter_mut().chain(&mut self.host_tiering) {
+            tiering.state.processors.note_busy(&busy);
         }
     }
 

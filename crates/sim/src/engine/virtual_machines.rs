@@ -1,10 +1,12 @@
-//! Several virtual machines: which of them a program runs in, and on which virtual CPUs its threads do.
+//! Several virtual machines: which of them a program runs in, on which virtual CPUs its threads do, and whose policy manages
+//! its memory.
 //!
 //! Where there is one, threads are spread over its virtual CPUs by their numbers, and nothing here is used. With several, a
 //! thread moves to its virtual CPU when it begins, and when its process executes a program in another virtual machine.
 
 use super::Engine;
 use crate::outcome::SimError;
+use crate::tiering::Tiering;
 use std::collections::HashSet;
 use terrace_model::{CoreId, SpaceId, Stats, Time, Unit};
 
@@ -79,6 +81,22 @@ impl VirtualMachines {
 }
 
 impl Engine<'_> {
+    /// All policies, the hypervisor's last.
+    pub(super) fn policies(&self) -> impl Iterator<Item = &Tiering> {
+        self.tiering.iter().chain(&self.host_tiering)
+    }
+
+    /// The number of the policy that manages the memory of a process, where there is one.
+    pub(super) fn guest_managed(&self, space: SpaceId) -> usize {
+        if self.tiering.len() > 1 { self.machine.shared.os.guest_of(space) } else { 0 }
+    }
+
+    /// The policy that manages the memory of a process.
+    pub(super) fn tiering_of(&mut self, space: SpaceId) -> Option<&mut Tiering> {
+        let guest = self.guest_managed(space);
+        self.tiering.get_mut(guest)
+    }
+
     /// The virtual CPU of a stream, where it is known.
     pub(super) fn vcpu_of(&self, stream: usize) -> Option<usize> {
         let hypervisor = self.machine.shared.hypervisor.as_ref()?;

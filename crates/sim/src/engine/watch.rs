@@ -72,10 +72,10 @@ impl Engine<'_> {
     }
 
     fn close_columns(&mut self, now: Time, over: bool) {
-        let moved = self
-            .tiering
-            .as_ref()
-            .map_or([0; 2], |tiering| [tiering.state.counters.promoted, tiering.state.counters.demoted]);
+        let moved = self.tiering.iter().fold([0; 2], |[up, down], tiering| {
+            let counters = &tiering.state.counters;
+            [up + counters.promoted, down + counters.demoted]
+        });
         let shared = &mut self.machine.shared;
         if let Some(maker) = &mut shared.observers.placement {
             maker.look(&shared.os, moved, now, over);

@@ -101,10 +101,10 @@ pub fn simulate(
     let mut machine = Machine::new(design, &options).map_err(problem)?;
     let tiering = match (options.policy.take(), &design.os.policy) {
         (Some(open), _) => {
-            Some(Tiering::new(open, 1, System::Programs, design, &mut machine.shared, &options))
+            Some(Tiering::new(open, 1, (System::Programs, 0), design, &mut machine.shared, &options))
         }
         (None, Some(chosen)) => {
-            Some(Tiering::of_design(chosen, System::Programs, design, &mut machine.shared, &options))
+            Some(Tiering::of_design(chosen, (System::Programs, 0), design, &mut machine.shared, &options))
         }
         (None, None) => None,
     };

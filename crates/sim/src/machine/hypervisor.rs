@@ -12,8 +12,8 @@ use crate::design::{Design, GuestTierParameters};
 use crate::os::{Leaf, Os, OsError};
 use crate::translate::{TlbEntry, TlbHit};
 use terrace_model::{
-    AddressRange, Frame, GuestPhysAddr, LINE_BYTES, Line, PageSize, PhysAddr, SpaceId, Stats, TierId, Time,
-    Unit,
+    AddressRange, CoreId, Frame, GuestPhysAddr, LINE_BYTES, Line, PageSize, PhysAddr, SpaceId, Stats, TierId,
+    Time, Unit,
 };
 use terrace_policy::Wish;
 use terrace_trace::{MapKind, Protection};
@@ -219,6 +219,13 @@ impl Hypervisor {
     /// are counted through.
     pub fn vcpu(&self, vm: usize, thread: usize) -> usize {
         vm * self.vcpus + thread % self.vcpus
+    }
+
+    /// The cores, of so many, that run the virtual CPUs of a virtual machine, each once.
+    pub fn cores_of(&self, vm: usize, cores: usize) -> Vec<CoreId> {
+        let first = self.vcpu(vm, 0);
+        let each = (first..first + self.vcpus.min(cores)).map(|vcpu| CoreId::at(vcpu % cores));
+        each.collect()
     }
 
     /// The host maps nothing there, or its policy watches the page: a core left the guest for so long.

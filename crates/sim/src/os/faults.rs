@@ -29,7 +29,7 @@ impl Os {
     }
 
     /// Brings in the page that holds `addr`, which is not mapped in the page table: as the first of `wishes` that can be
-    /// granted says, else as the design does.
+    /// granted says, else as the design does. A wish counts the tiers of the process's system.
     ///
     /// # Errors
     /// Memory is full.
@@ -106,9 +106,14 @@ impl Os {
         let size = wish.size.filter(|size| *size > PageSize::Base)?;
         let page = AddressRange::of_page(addr, size);
         let fits = page.start >= start && page.end() <= area.end;
-        let lacks = self.tiers.get(wish.tier.index())?.buddy().free_blocks(size.order()).0 == 0;
+        let lacks = self.tiers[self.wished_tier(space, wish)?].buddy().free_blocks(size.order()).0 == 0;
         let empty = || self.spaces[space.index()].table.is_region_empty(addr, size);
         (fits && lacks && empty()).then_some(size)
+    }
+
+    /// The place of a wished tier in the list of all, if the process's system has it.
+    fn wished_tier(&self, space: SpaceId, wish: &Wish) -> Option<usize> {
+        self.tiers_of(self.guest_of(space)).nth(wish.tier.index())
     }
 
     /// A frame for one wish, if it can be granted. Without a size it is the one that the design wants, else a base page.
@@ -130,7 +135,7 @@ impl Os {
             let fits = wish.size.is_none() || (page.start >= start && page.end() <= area.end);
             let free = fits
                 && (size == PageSize::Base || self.spaces[space.index()].table.is_region_empty(addr, size));
-            let tier = Some(wish.tier.index()).filter(|tier| free && *tier < self.tiers.len())?;
+            let tier = self.wished_tier(space, wish).filter(|_| free)?;
             let owner = Owner::Page(PageId::of(space, page.start));
             self.take(tier, size, owner).map(|block| (block, size))
         })

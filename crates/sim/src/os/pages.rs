@@ -331,7 +331,7 @@ impl Os {
     ///
     /// # Errors
     /// The first thing that is wrong, in words.
-    pub fn audit(&self, taken: &[(Frame, PageSize)], reserved: &[u64]) -> Result<(), String> {
+    pub fn audit(&self, system: usize, taken: &[(Frame, PageSize)], reserved: &[u64]) -> Result<(), String> {
         let mut held: HashMap<u64, u32> = HashMap::new();
         let mut used = vec![0u64; self.tiers.len()];
         let mut resident = [0u64; 3];
@@ -369,8 +369,8 @@ impl Os {
             }
             used[self.tier_of(*block).index()] += size.base_pages();
         }
-        for (at, tier) in self.tiers.iter().enumerate() {
-            let expected = used[at] + reserved[at];
+        for (at, reserved) in self.tiers_of(system).zip(reserved) {
+            let (tier, expected) = (&self.tiers[at], used[at] + reserved);
             let found = tier.used();
             if found != expected {
                 return Err(format!("{}: {found} frames in use, {expected} accounted for", tier.name));

@@ -261,7 +261,7 @@ impl Os {
     }
 
     /// Places in the list of tiers of those that are a system's.
-    pub(super) fn tiers_of(&self, guest: usize) -> Range<usize> {
+    pub fn tiers_of(&self, guest: usize) -> Range<usize> {
         let each = self.tiers.len() / self.placement.len();
         guest * each..(guest + 1) * each
     }
@@ -387,6 +387,11 @@ impl Os {
     /// The free frames of a tier.
     pub fn buddy(&self, tier: TierId) -> &Buddy {
         self.tiers[tier.index()].buddy()
+    }
+
+    /// A tier.
+    pub fn tier_memory(&self, tier: TierId) -> &TierMemory {
+        &self.tiers[tier.index()]
     }
 
     /// The tiers, fastest first.

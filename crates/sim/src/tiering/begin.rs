@@ -21,15 +21,14 @@ impl Order {
         to: TierId,
     ) -> Result<bool, Outcome> {
         let leaf = available(machine, state, page)?;
-        if leaf.size == PageSize::Base || machine.shared.system(state.system).tier_of(leaf.pte.frame()) == to
-        {
+        let os = machine.shared.system(state.system);
+        if leaf.size == PageSize::Base || state.guest.tier_of(os, leaf.pte.frame()) == to {
             return Ok(false);
         }
         if leaf.size == PageSize::Giant {
             return Err(Outcome::Unsupported);
         }
-        let buddy_free = machine.shared.system(state.system).buddy(checked_tier(state, to)?).free_frames();
-        if buddy_free < leaf.size.base_pages() {
+        if os.buddy(checked_tier(state, to)?).free_frames() < leaf.size.base_pages() {
             return Err(Outcome::NoSpace);
         }
         self.split(machine, state, page, leaf.size, PageSize::Base)?;
@@ -85,7 +84,8 @@ impl Order {
     ) -> Result<Option<Work>, Outcome> {
         let leaf = available(machine, state, page)?;
         let from = leaf.pte.frame();
-        if machine.shared.system(state.system).tier_of(from) == checked_tier(state, to)? {
+        let to = checked_tier(state, to)?;
+        if machine.shared.system(state.system).tier_of(from) == to {
             return Ok(None);
         }
         self.now += state.costs.allocate;
@@ -120,7 +120,7 @@ impl Order {
         resize: Resize,
     ) -> Result<Option<Work>, Outcome> {
         let Resize { page, to } = resize;
-        if !machine.shared.system(state.system).is_live(page.space) {
+        if !state.guest.is_live(machine.shared.system(state.system), page.space) {
             return Err(Outcome::Gone);
         }
         if let Some(leaf) = machine.shared.system(state.system).table(page.space).find(page.addr())
@@ -152,7 +152,7 @@ impl Order {
             if os.is_shared(pte.frame()) {
                 return Err(Outcome::Unmovable);
             }
-            pages_in[os.tier_of(pte.frame()).index()] += size.base_pages();
+            pages_in[state.guest.tier_of(os, pte.frame()).index()] += size.base_pages();
             parts.push((PageId::of(page.space, addr), size, pte.frame()));
         }
         let most = pages_in.iter().copied().max().filter(|most| *most > 0).ok_or(Outcome::Gone)?;
@@ -165,7 +165,7 @@ impl Order {
             None
         } else {
             let tier = TierId(pages_in.iter().position(|pages| *pages == most).unwrap_or_default() as u8);
-            Some(os.take_block(tier, to).ok_or(Outcome::NoSpace)?)
+            Some(os.take_block(state.guest.in_os(tier), to).ok_or(Outcome::NoSpace)?)
         };
         state.account(machine.shared.system(state.system));
         Ok(Some(Work::Collapse { page, size: to, to: block, parts }))
@@ -175,7 +175,7 @@ impl Order {
 /// The leaf of the page that begins at `page`, if an order may have it.
 pub(super) fn available(machine: &Machine, state: &State, page: PageId) -> Result<Leaf, Outcome> {
     let os = machine.shared.system(state.system);
-    let leaf = os.leaf_of(page).ok_or(Outcome::Gone)?;
+    let leaf = state.guest.leaf_of(os, page).ok_or(Outcome::Gone)?;
     if !page.is_aligned(leaf.size) {
         Err(Outcome::Gone)
     } else if state.held.contains(&page) {
@@ -195,6 +195,11 @@ fn exchangeable(machine: &Machine, state: &State, pair: Exchange) -> Result<(Lea
     if one.size != other.size || pair.one == pair.other { Err(Outcome::Gone) } else { Ok((one, other)) }
 }
 
+/// The number that a tier of the policy's has in the operating system.
 fn checked_tier(state: &State, tier: TierId) -> Result<TierId, Outcome> {
-    if tier.index() < state.topology.tiers.len() { Ok(tier) } else { Err(Outcome::Unsupported) }
+    if tier.index() < state.topology.tiers.len() {
+        Ok(state.guest.in_os(tier))
+    } else {
+        Err(Outcome::Unsupported)
+    }
 }

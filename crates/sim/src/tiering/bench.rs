@@ -173,8 +173,14 @@ impl Policy for Quiet {
 fn measure(design: &Design, row: &MigrationRow) -> Result<BytesPerSec, String> {
     let options = Options::default();
     let mut machine = Machine::new(design, &options)?;
-    let mut tiering =
-        Tiering::new(|_| Ok(Box::new(Quiet)), 1, System::Programs, design, &mut machine.shared, &options)?;
+    let mut tiering = Tiering::new(
+        |_| Ok(Box::new(Quiet)),
+        1,
+        (System::Programs, 0),
+        design,
+        &mut machine.shared,
+        &options,
+    )?;
     if row.copy_alone {
         tiering.state.costs = KernelCosts { copy_line: design.os.costs.copy_line, ..NO_COSTS };
     }

@@ -65,7 +65,7 @@ impl State {
         let taken: Vec<(Frame, PageSize)> = flying().flat_map(Part::blocks).chain(cached).collect();
         let set_aside = machine.scheme.frames_set_aside().into_iter().map(|frame| (frame, PageSize::Base));
         let taken: Vec<(Frame, PageSize)> = taken.into_iter().chain(set_aside).collect();
-        machine.shared.system(self.system).audit(&taken, &self.reserved)?;
+        machine.shared.system(self.system).audit(self.guest.number, &taken, &self.reserved)?;
         let mut held: Vec<PageId> = flying().flat_map(Part::pages).map(|(page, _)| page).collect();
         held.sort_unstable();
         let mut known: Vec<PageId> = self.held.iter().copied().collect();
@@ -73,7 +73,7 @@ impl State {
         if held != known {
             return Err(format!("orders hold {held:?}, the kernel knows of {known:?}"));
         }
-        for space in machine.shared.system(self.system).live_spaces() {
+        for space in self.guest.live_spaces(machine.shared.system(self.system)) {
             for (addr, _, pte) in machine.shared.system(self.system).table(space).pages_in(AddressRange::ALL)
             {
                 if pte.is_held() != self.held.contains(&PageId::of(space, addr)) {

@@ -18,6 +18,7 @@
 //! | `copy.rs` | the lines that a copy moves |
 //! | `processors.rs` | the processors that all of this runs on |
 //! | `shootdown.rs` | changes that kernel threads made to page tables, completed |
+//! | `guest.rs` | which of several guests a policy manages |
 //! | `offers.rs` | what the machine offers, and what it looks like to a policy |
 //! | `bench.rs` | the throughput of migrations alone |
 //! | `count.rs` | counters, and how often pages go back and forth |
@@ -29,6 +30,7 @@ mod changes;
 mod copy;
 mod count;
 mod exchange;
+mod guest;
 mod offers;
 mod orders;
 mod part;
@@ -46,6 +48,7 @@ use crate::translate::Placer;
 pub use bench::{MigrationRow, migration_benchmark};
 pub(crate) use copy::copy_line;
 use count::Counters;
+use guest::Guest;
 use orders::Order;
 use processors::Processors;
 use std::collections::{BTreeMap, HashSet};
@@ -84,6 +87,8 @@ pub(crate) struct State {
     pub agent: Agent,
     /// Whose memory the policy manages.
     pub system: System,
+    /// Of the guests of several virtual machines, the one that the policy manages.
+    pub guest: Guest,
     pub topology: Topology,
     /// The machine's tiers, which its copies go through.
     machine: Topology,
@@ -212,7 +217,7 @@ impl Placer for Tiering {
 
     fn placed(&mut self, os: &Os, space: SpaceId, addr: VirtAddr, page: &Page) {
         if self.state.wanted.contains(SignalKind::Allocated) {
-            let tier = os.tier_of(page.frame);
+            let tier = self.state.guest.tier_of(os, page.frame);
             self.state.signals.push(Signal::Allocated {
                 page: PageId::of(space, addr).aligned(page.size),
                 size: page.size,
@@ -320,7 +325,8 @@ impl State {
     fn account(&mut self, os: &Os) {
         for (at, tier) in self.topology.tiers.iter_mut().enumerate() {
             let id = TierId(at as u8);
-            tier.used = Bytes(os.used_frames(id).saturating_sub(self.reserved[at]) << 12);
+            let used = os.used_frames(self.guest.in_os(id));
+            tier.used = Bytes(used.saturating_sub(self.reserved[at]) << 12);
             let level = &mut self.low_water[at];
             let low = tier.free() < level.below;
             if low && !level.notified {

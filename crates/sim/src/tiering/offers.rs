@@ -1,5 +1,6 @@
 //! What the simulated machine offers to policies, and what it looks like to them.
 
+use super::guest::Guest;
 use super::{LowWater, State, Tiering};
 use crate::design::{Design, PolicyParameters};
 use crate::host::can_have;
@@ -9,7 +10,7 @@ use crate::tiering::count::Counters;
 use crate::tiering::processors::Processors;
 use crate::translate::schemes;
 use std::collections::{BTreeMap, HashSet};
-use terrace_model::{Bytes, BytesPerSec, LINE_BYTES, PageSize, TierId, Time};
+use terrace_model::{Bytes, BytesPerSec, CoreId, LINE_BYTES, PageSize, TierId, Time};
 use terrace_policy::{
     Agent, Capabilities, Capability, CapabilitySet, Cost, Policy, PolicyError, Setup, Tier, TierTraffic,
     Topology, find,
@@ -91,17 +92,20 @@ fn offers_of(capabilities: &Capabilities) -> impl Iterator<Item = Capability> {
 }
 
 /// The tiers as policies see them, empty.
-fn topology(shared: &Shared, system: System, design: &Design) -> Topology {
+fn topology(shared: &Shared, system: System, guest: &Guest, design: &Design) -> Topology {
     let os = shared.system(system);
-    let tiers = os.tiers_of_memory().enumerate().map(|(at, memory)| {
-        let id = TierId(at as u8);
+    // What tells the tiers of several guests apart; each knows its own by the names of the design.
+    let prefix = format!("vm{}.", guest.number);
+    let tiers = (0..guest.tiers()).map(|at| {
+        let id = guest.in_os(TierId(at as u8));
+        let memory = os.tier_memory(id);
         // The root of a virtual machine's page table is there already.
         let reserved = os.reserved_frames(id);
         let behind = shared.tier_behind(system, id);
         let (read_latency, write_latency) = shared.memory.idle_latencies(behind);
         let (read_bandwidth, write_bandwidth) = shared.memory.bandwidths(behind, design);
         Tier {
-            name: memory.name.clone(),
+            name: memory.name.strip_prefix(&prefix).unwrap_or(&memory.name).to_owned(),
             capacity: Bytes((memory.frames() - reserved) << 12),
             used: Bytes(0),
             read_latency,
@@ -114,29 +118,32 @@ fn topology(shared: &Shared, system: System, design: &Design) -> Topology {
 }
 
 impl Tiering {
-    /// The design's policy on a machine on which nothing has run yet.
+    /// The design's policy on a machine on which nothing has run yet. Of several guests' policies each draws other random
+    /// numbers.
     ///
     /// # Errors
     /// A policy that cannot run on it, with the reason.
     pub fn of_design(
         chosen: &PolicyParameters,
-        system: System,
+        (system, guest): (System, usize),
         design: &Design,
         shared: &mut Shared,
         options: &Options,
     ) -> Result<Tiering, String> {
         let open = |setup: Setup<'_>| find(&chosen.name)?.open(&chosen.parameters, setup);
-        Tiering::new(open, chosen.seed, system, design, shared, options)
+        let seed = chosen.seed.wrapping_add(guest as u64);
+        Tiering::new(open, seed, (system, guest), design, shared, options)
     }
 
-    /// The policy that `open` opens, on a machine on which nothing has run yet.
+    /// The policy that `open` opens, on a machine on which nothing has run yet; for one of several guests by its number,
+    /// which is 0 elsewhere.
     ///
     /// # Errors
     /// A policy that cannot run on it, with the reason.
     pub fn new(
         open: impl FnOnce(Setup<'_>) -> Result<Box<dyn Policy>, PolicyError>,
         seed: u64,
-        system: System,
+        (system, guest): (System, usize),
         design: &Design,
         shared: &mut Shared,
         options: &Options,
@@ -163,8 +170,10 @@ impl Tiering {
             let why = "the hypervisor does not know what the guest's programs allocate";
             capabilities = capabilities.without(Capability::Objects, why);
         }
-        let machine = topology(shared, System::Hypervisor, design);
-        let mut topology = topology(shared, system, design);
+        let host = shared.system(System::Hypervisor);
+        let machine = topology(shared, System::Hypervisor, &Guest::new(0, host), design);
+        let guest = Guest::new(guest, shared.system(system));
+        let mut topology = topology(shared, system, &guest, design);
         let profile = options.profile.as_deref();
         let measured = profile.map_or(&[][..], |profile| &profile.bandwidths);
         for (tier, bandwidth) in topology.tiers.iter_mut().zip(measured) {
@@ -191,12 +200,23 @@ impl Tiering {
         if policy.needs().capabilities.contains(Capability::ZeroPages) {
             shared.system_mut(system).watch_stores();
         }
+        let all = design.core.each().len();
+        let cores = match &shared.hypervisor {
+            Some(hypervisor) if system == System::Programs && hypervisor.count() > 1 => {
+                hypervisor.cores_of(guest.number, all)
+            }
+            _ => CoreId::first(all).collect(),
+        };
         let knows = policy.needs().capabilities.contains(Capability::Objects);
         let state = State {
             agent: Agent::default(),
             objects: knows.then(Box::default),
             system,
-            reserved: topology.ids().map(|id| shared.system(system).reserved_frames(id)).collect(),
+            reserved: topology
+                .ids()
+                .map(|id| shared.system(system).reserved_frames(guest.in_os(id)))
+                .collect(),
+            guest,
             topology,
             machine,
             capabilities,
@@ -205,7 +225,7 @@ impl Tiering {
             line_buffers: design.cache.l1.outstanding.max(1) as usize,
             wanted: policy.needs().signals,
             tick: Some(Time::ZERO),
-            processors: Processors::new(design.os.kernel_threads),
+            processors: Processors::new(design.os.kernel_threads, cores),
             busy_until: Time::ZERO,
             signals: Vec::new(),
             urgent: false,

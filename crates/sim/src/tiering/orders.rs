@@ -140,7 +140,7 @@ impl Order {
     /// The call itself. Callers that come while the lists of pages under way are drained share that.
     fn begin(&mut self, machine: &mut Machine, state: &mut State) {
         // They share its copies.
-        let most = state.processors.most_threads(machine.cores.len());
+        let most = state.processors.most_threads();
         let threads = self.options.threads.min(state.capabilities.copy_threads).clamp(1, most);
         self.kernel_threads = state.processors.take(threads.into());
         if !self.options.empties_lists {

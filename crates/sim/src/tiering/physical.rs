@@ -10,15 +10,20 @@ use terrace_policy::{
 
 impl PhysicalMemory for World<'_> {
     fn tier_frames(&self, tier: TierId) -> (Frame, u64) {
-        self.machine.shared.system(self.state.system).tier_frames(tier)
+        self.machine.shared.system(self.state.system).tier_frames(self.state.guest.in_os(tier))
     }
 
     fn free_blocks(&self, tier: TierId, size: PageSize) -> (u64, u64) {
-        self.machine.shared.system(self.state.system).buddy(tier).free_blocks(size.order())
+        self.machine
+            .shared
+            .system(self.state.system)
+            .buddy(self.state.guest.in_os(tier))
+            .free_blocks(size.order())
     }
 
     fn regions(&self, tier: TierId, size: PageSize, visit: &mut dyn FnMut(FrameRegion)) {
         let os = self.machine.shared.system(self.state.system);
+        let tier = self.state.guest.in_os(tier);
         let (base, frames) = os.tier_frames(tier);
         let length = size.base_pages();
         for at in (0..frames).step_by(length as usize) {
@@ -54,6 +59,7 @@ impl PhysicalMemory for World<'_> {
     }
 
     fn reclaim(&mut self, tier: TierId, free: Bytes) -> Bytes {
+        let tier = self.state.guest.in_os(tier);
         let evicted = self.machine.shared.system_mut(self.state.system).reclaim(tier, free.0 >> 12);
         let span = self.state.costs.free.times(evicted);
         self.works(span, Cost { time: span, ..Cost::default() });
@@ -62,11 +68,15 @@ impl PhysicalMemory for World<'_> {
     }
 
     fn watermarks(&self, tier: TierId) -> Watermarks {
-        let (low, high) = self.machine.shared.system(self.state.system).watermarks(tier);
+        let os = self.machine.shared.system(self.state.system);
+        let (low, high) = os.watermarks(self.state.guest.in_os(tier));
         Watermarks { low: Bytes(low << 12), high: Bytes(high << 12) }
     }
 
     fn isolate(&mut self, block: Frame, size: PageSize, isolated: bool) {
-        self.machine.shared.system_mut(self.state.system).isolate(block, size, isolated);
+        let os = self.machine.shared.system_mut(self.state.system);
+        if self.state.guest.contains(os, block) {
+            os.isolate(block, size, isolated);
+        }
     }
 }

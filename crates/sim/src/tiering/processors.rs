@@ -21,17 +21,19 @@ pub(super) const POLICY: KernelThread = KernelThread(0);
 #[derive(Clone, Debug)]
 pub(crate) struct Processors {
     threads: KernelThreads,
+    /// The cores of the machine, or those that run the virtual CPUs of the guest.
+    cores: Vec<CoreId>,
     /// Whether each thread is taken. The first is the policy's.
     taken: Vec<bool>,
     /// Cores with a thread of the program that could run, as of the last call of the engine.
-    pub busy: Vec<CoreId>,
+    busy: Vec<CoreId>,
     /// How long they held the program's threads up.
     pub preempted: Time,
 }
 
 impl Processors {
-    pub fn new(threads: KernelThreads) -> Processors {
-        Processors { threads, taken: vec![true], busy: Vec::new(), preempted: Time::ZERO }
+    pub fn new(threads: KernelThreads, cores: Vec<CoreId>) -> Processors {
+        Processors { threads, cores, taken: vec![true], busy: Vec::new(), preempted: Time::ZERO }
     }
 
     /// Whether they share the design's cores with the program.
@@ -39,9 +41,14 @@ impl Processors {
         self.threads == KernelThreads::MachineCores
     }
 
-    /// Most threads that may share a copy on a machine with `cores` cores.
-    pub(super) fn most_threads(&self, cores: usize) -> u16 {
-        if self.share_cores() { u16::try_from(cores).unwrap_or(u16::MAX) } else { u16::MAX }
+    /// Of these cores, those that have a thread of the program that could run.
+    pub fn note_busy(&mut self, busy: &[CoreId]) {
+        self.busy = busy.iter().copied().filter(|core| self.cores.contains(core)).collect();
+    }
+
+    /// Most threads that may share a copy.
+    pub(super) fn most_threads(&self) -> u16 {
+        if self.share_cores() { u16::try_from(self.cores.len()).unwrap_or(u16::MAX) } else { u16::MAX }
     }
 
     /// Places for `count` threads.
@@ -66,9 +73,9 @@ impl Processors {
         kernel_threads.iter().for_each(|thread| self.taken[thread.0] = false);
     }
 
-    /// The core of the program's that a thread has at `now`, of a machine with `cores` cores; none when one is idle.
-    fn core_of(&self, thread: KernelThread, now: Time, timeslice: Time, cores: usize) -> Option<CoreId> {
-        let rank = thread.0.checked_sub(cores - self.busy.len())?;
+    /// The core of the program's that a thread has at `now`; none when one is idle.
+    fn core_of(&self, thread: KernelThread, now: Time, timeslice: Time) -> Option<CoreId> {
+        let rank = thread.0.checked_sub(self.cores.len() - self.busy.len())?;
         let turn = (now.0 / timeslice.0) as usize;
         self.busy.get((rank + turn) % self.busy.len().max(1)).copied()
     }
@@ -84,7 +91,7 @@ impl State {
         let mut now = begin;
         while now < end {
             let slice_ends = Time((now.0 / timeslice.0 + 1).saturating_mul(timeslice.0)).min(end);
-            if let Some(core) = self.processors.core_of(thread, now, timeslice, machine.cores.len()) {
+            if let Some(core) = self.processors.core_of(thread, now, timeslice) {
                 machine.cores[core.index()].pipeline.kernel(slice_ends - now);
                 self.processors.preempted += slice_ends - now;
             }
@@ -99,11 +106,10 @@ mod tests {
 
     #[test]
     fn idle_cores_come_first_and_the_others_take_turns() {
-        let mut processors = Processors::new(KernelThreads::MachineCores);
+        let mut processors = Processors::new(KernelThreads::MachineCores, CoreId::first(4).collect());
         processors.busy = [0, 2, 3].map(CoreId).to_vec();
         let slice = Time::from_nanos(100);
-        let core =
-            |thread, nanos| processors.core_of(KernelThread(thread), Time::from_nanos(nanos), slice, 4);
+        let core = |thread, nanos| processors.core_of(KernelThread(thread), Time::from_nanos(nanos), slice);
         assert_eq!(core(0, 0), None, "core 1 is idle");
         assert_eq!([core(1, 0), core(2, 0), core(3, 0)], [0, 2, 3].map(|core| Some(CoreId(core))));
         assert_eq!(
@@ -115,7 +121,7 @@ mod tests {
 
     #[test]
     fn kernel_threads_are_used_again() {
-        let mut processors = Processors::new(KernelThreads::MachineCores);
+        let mut processors = Processors::new(KernelThreads::MachineCores, CoreId::first(4).collect());
         let (one, two) = (processors.take(2), processors.take(1));
         assert_eq!(
             (&*one, &*two),

@@ -37,7 +37,7 @@ impl State {
     pub(super) fn frame_state(&self, os: &Os, frame: Frame) -> terrace_policy::FrameState {
         use terrace_policy::FrameState;
         let Some((first, size, owner)) = os.block_of(frame) else {
-            return match os.contains(frame) {
+            return match self.guest.contains(os, frame) {
                 true => FrameState::Free { zeroed: os.is_zeroed(frame) },
                 false => FrameState::Unmovable,
             };
@@ -62,12 +62,15 @@ impl Order {
         let Relocate { from, to, exchange } = relocate;
         let os = machine.shared.system_mut(state.system);
         let (first, size, owner) = os.block_of(from).ok_or(Outcome::Gone)?;
-        if first != from {
+        if first != from || !state.guest.contains(os, from) {
             return Err(Outcome::Gone);
         }
         let pages = held_by(os, state, from, size, owner)?;
         // Moves between tiers are for `migrate`.
-        if !os.contains(to) || !to.0.is_multiple_of(size.base_pages()) || os.tier_of(from) != os.tier_of(to) {
+        if !state.guest.contains(os, to)
+            || !to.0.is_multiple_of(size.base_pages())
+            || os.tier_of(from) != os.tier_of(to)
+        {
             return Err(Outcome::Unsupported);
         }
         if from == to {
@@ -121,7 +124,10 @@ impl Order {
         size: PageSize,
     ) -> Result<Option<Work>, Outcome> {
         let os = machine.shared.system_mut(state.system);
-        if size == PageSize::Base || !os.contains(frame) || !frame.0.is_multiple_of(size.base_pages()) {
+        if size == PageSize::Base
+            || !state.guest.contains(os, frame)
+            || !frame.0.is_multiple_of(size.base_pages())
+        {
             return Err(Outcome::Unsupported);
         }
         if os.is_zeroed_block(frame, size) {

@@ -67,10 +67,10 @@ impl World<'_> {
         visit: &mut dyn FnMut(&PageView) -> Step,
     ) -> Option<PageId> {
         let mut permissions = Permissions::unknown();
-        let mut stopped = None;
+        let (mut stopped, guest) = (None, self.state.guest.clone());
         self.machine.shared.system_mut(self.state.system).visit(space, range, |around, addr, size, pte| {
             progress.entries += 1;
-            let holder = around.tier_of(pte.frame());
+            let holder = guest.relative(around.tier_of(pte.frame()));
             if tier.is_some_and(|tier| holder != tier) {
                 return true;
             }
@@ -130,7 +130,7 @@ impl World<'_> {
     /// Sets what accesses to a page are trapped.
     fn set_traps(&mut self, page: PageId, accesses: bool, stores: bool) -> Option<(PageId, PageSize)> {
         let os = self.machine.shared.system_mut(self.state.system);
-        let leaf = os.leaf_of(page)?;
+        let leaf = self.state.guest.leaf_of(os, page)?;
         os.set_traps(page.space, &leaf, page.addr(), accesses, stores);
         Some((page.aligned(leaf.size), leaf.size))
     }
@@ -181,7 +181,8 @@ impl MemorySystem for World<'_> {
         let waits: Vec<(u64, Time)> = shared.memory.waits().collect();
         let lines: Vec<&TierLines> = shared.memory.traffic().map(|(_, lines)| lines).collect();
         for (at, tier) in self.state.traffic.iter_mut().enumerate() {
-            let behind = shared.tier_behind(self.state.system, TierId(at as u8)).index();
+            let behind =
+                shared.tier_behind(self.state.system, self.state.guest.in_os(TierId(at as u8))).index();
             let ((reads, read_time), lines) = (waits[behind], lines[behind]);
             tier.reads = reads;
             tier.read_nanos = read_time.as_nanos() as u64;
@@ -207,7 +208,8 @@ impl MemorySystem for World<'_> {
             Scope::Tier(tier) => Some(tier),
             _ => None,
         };
-        let spaces: Vec<SpaceId> = self.machine.shared.system(self.state.system).live_spaces().collect();
+        let os = self.machine.shared.system(self.state.system);
+        let spaces: Vec<SpaceId> = self.state.guest.live_spaces(os).collect();
         let find = |world: &mut Self, page| Some(world.page(page)?.page);
         let lap = hand.lap(self, scope, &spaces, find, |world, space, pages| {
             let range = AddressRange::new(pages.start << 12, (pages.end - pages.start) << 12);
@@ -219,16 +221,23 @@ impl MemorySystem for World<'_> {
 
     fn page(&mut self, page: PageId) -> Option<PageView> {
         let space = page.space;
-        let leaf = self.machine.shared.system(self.state.system).leaf_of(page)?;
-        let first = page.aligned(leaf.size).addr();
         let os = self.machine.shared.system(self.state.system);
+        let leaf = self.state.guest.leaf_of(os, page)?;
+        let first = page.aligned(leaf.size).addr();
         let writable = Permissions::unknown().of(os.areas(space), space, first);
-        Some(view(os.tier_of(leaf.pte.frame()), space, first, leaf.size, leaf.pte, writable))
+        Some(view(
+            self.state.guest.tier_of(os, leaf.pte.frame()),
+            space,
+            first,
+            leaf.size,
+            leaf.pte,
+            writable,
+        ))
     }
 
     fn areas(&mut self, space: Option<SpaceId>, visit: &mut dyn FnMut(&Area)) {
         let os = self.machine.shared.system(self.state.system);
-        for of in os.live_spaces().filter(|of| space.is_none_or(|space| space == *of)) {
+        for of in self.state.guest.live_spaces(os).filter(|of| space.is_none_or(|space| space == *of)) {
             for (start, area) in os.areas(of).iter() {
                 visit(&area_of(of, start, &area));
             }
@@ -238,7 +247,7 @@ impl MemorySystem for World<'_> {
     fn area(&mut self, page: PageId) -> Option<Area> {
         let os = self.machine.shared.system(self.state.system);
         let space = page.space;
-        let found = os.is_live(space).then(|| os.areas(space).find(page.addr())).flatten();
+        let found = self.state.guest.is_live(os, space).then(|| os.areas(space).find(page.addr())).flatten();
         let object = self.state.structure_of(page);
         found.map(|(start, area)| Area { object, ..area_of(space, start, &area) })
     }
