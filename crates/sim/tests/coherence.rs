@@ -15,8 +15,8 @@ use terrace_policy::{
 use terrace_sim::design::{
     Design, DirectorySize, DirectoryUpdates, FillNotices, FreedTables, Granularity, GuestChanges,
     GuestTierParameters, HatricParameters, HostParameters, LocalStores, NestedParameters, PagePolicy,
-    PageWalkCacheParameters, SetNumbers, Synonyms, Tracking, VmParameters, WalkCacheSets, WalkCacheTags,
-    WalkerStores,
+    PageWalkCacheParameters, Ranges, SetNumbers, Synonyms, Tracking, VmParameters, WalkCacheSets,
+    WalkCacheTags, WalkerStores,
 };
 use terrace_sim::{Fidelity, Options, Outcome};
 use terrace_trace::{AccessKind, Advice, Event, KernelAccess, MarkKind, Protection};
@@ -342,8 +342,8 @@ proptest! {
     #[test]
     fn nobody_goes_on_with_what_was(
         seed: u64,
-        scheme in 0..SCHEMES.len(),
-        coherence in 0..4usize,
+        scheme in 0..SCHEMES.len() + 3,
+        coherence in 0..5usize,
         hatric in hatric(),
         nested: bool,
         huge: bool,
@@ -352,14 +352,18 @@ proptest! {
         host_huge: bool,
         two_vms: bool,
     ) {
-        let scheme = SCHEMES[scheme];
-        let coherence = ["software", "ideal", "hatric", "unitd"][coherence];
+        // Range TLBs more often: what hardware does to them has options of its own.
+        let scheme = SCHEMES.get(scheme).copied().unwrap_or("rmm");
+        let coherence = ["software", "software-virtual", "ideal", "hatric", "unitd"][coherence];
         let hardware = coherence == "hatric" || coherence == "unitd";
         let (mut hatric, mut scheme) = (hatric, scheme);
         if hardware && scheme == "colt" {
             // One co-tag speaks of all pages that an entry covers.
             let HatricParameters { granularity, set_numbers, directory_updates, .. } = HatricParameters::default();
             hatric = HatricParameters { granularity, set_numbers, directory_updates, ..hatric };
+        } else if hardware && scheme == "rmm" {
+            let ranges = [Ranges::SearchAll, Ranges::RangeCover, Ranges::Split][seed as usize % 3];
+            hatric = HatricParameters { ranges, directory_updates: DirectoryUpdates::Lazy, ..hatric };
         } else if hardware {
             scheme = "radix";
         }

@@ -8,7 +8,8 @@ use support::*;
 use terrace_model::{Bytes, Cycles, Frequency, PageSize};
 use terrace_sim::design::{
     Associativity, Design, DirectorySize, DirectoryUpdates, FillNotices, FreedTables, Granularity,
-    HatricParameters, Library, LocalStores, PagePolicy, SetNumbers, Tracking, WalkCacheSets, WalkerStores,
+    HatricParameters, Library, LocalStores, PagePolicy, Ranges, SetNumbers, Tracking, WalkCacheSets,
+    WalkerStores,
 };
 use terrace_sim::{Fidelity, Outcome};
 
@@ -409,6 +410,40 @@ fn energy_is_counts_times_the_table() {
 }
 
 #[test]
+fn ranges_lose_all_or_the_range_or_the_pages_stored_to() {
+    let run = |coherence: &str, ranges: Ranges| {
+        let mut design = machine(2, coherence, HatricParameters { ranges, ..hatric() });
+        design.translation.scheme.kind = "rmm".to_owned();
+        let pages: Vec<u64> = (0..256).collect();
+        let program = || {
+            let mut program = threads(2, 256);
+            writes(&mut program, 2, 0, &pages);
+            (0..2).for_each(|_| reads(&mut program, 2, 0, &pages));
+            program
+        };
+        let before = program().run(&design, Fidelity::Full);
+        let mut changed = program();
+        unmaps(&mut changed, 2, 1, 100);
+        reads(&mut changed, 2, 0, &pages[..96]);
+        let after = changed.run(&design, Fidelity::Full);
+        let walks = after.stats.integer("walk.count") - before.stats.integer("walk.count");
+        let [messages, dropped, cut] =
+            ["messages", "dropped", "cut"].map(|name| more(&after, &before, &format!("ranges.{name}")));
+        assert_eq!(messages, 1, "one line is stored to, and there is one other core");
+        (dropped, cut, walks)
+    };
+    for coherence in ["hatric", "unitd"] {
+        let [all, cover, split] =
+            [Ranges::SearchAll, Ranges::RangeCover, Ranges::Split].map(|how| run(coherence, how));
+        assert!(all.0 >= 1 && all.1 == 0, "{all:?}");
+        assert_eq!((cover.0, cover.1), (1, 0), "the range of the page goes");
+        assert_eq!((split.0, split.1), (0, 1), "it is cut at the page's line");
+        // What the range covered before the page is walked to again, unless the part stays.
+        assert!(cover.2 > 0 && all.2 > 0 && split.2 == 0, "{all:?} {cover:?} {split:?}");
+    }
+}
+
+#[test]
 fn hardware_needs_translations_that_walks_made() {
     let load = |sets: &[(&str, &str)]| {
         let sets: Vec<_> = sets.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
@@ -416,6 +451,12 @@ fn hardware_needs_translations_that_walks_made() {
     };
     let error = load(&[("translation.coherence", "hatric")]);
     assert!(error.contains("translation.coherence") && error.contains("pom-tlb"), "{error}");
+    let error = load(&[
+        ("translation.scheme.kind", "rmm"),
+        ("translation.coherence", "unitd"),
+        ("translation.hatric.directory_updates", "eager"),
+    ]);
+    assert!(error.contains("translation.hatric.directory_updates") && error.contains("\"lazy\""), "{error}");
     let error = load(&[("translation.hatric.co_tag_bytes", "4")]);
     assert!(error.contains("co_tag_bytes") && error.contains("1, 2, 3 or 8"), "{error}");
 }

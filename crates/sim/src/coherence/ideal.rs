@@ -4,7 +4,7 @@
 
 use super::{Bill, Coherence, Entry, Invalidation};
 
-pub(super) const ENTRY: Entry = Entry { name: "ideal", new: |_| Box::new(Ideal) };
+pub(super) const ENTRY: Entry = Entry::of_software("ideal", |_| Box::new(Ideal));
 
 #[derive(Debug)]
 struct Ideal;

@@ -8,7 +8,7 @@ use super::{Bill, Coherence, Entry, Invalidation};
 use crate::design::KernelCosts;
 use terrace_model::Time;
 
-pub(super) const ENTRY: Entry = Entry { name: "software", new: |costs| Box::new(Software::new(costs)) };
+pub(super) const ENTRY: Entry = Entry::of_software("software", |costs| Box::new(Software::new(costs)));
 
 /// More pages than this, and a core drops all of its translations instead of one after the other
 /// (Linux, `arch/x86/mm/tlb.c`, `tlb_single_page_flush_ceiling`).

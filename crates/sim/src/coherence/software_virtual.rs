@@ -17,7 +17,7 @@ use super::{Bill, Coherence, Entry, Invalidation};
 use terrace_model::Time;
 
 pub(super) const ENTRY: Entry =
-    Entry { name: "software-virtual", new: |costs| Box::new(SoftwareVirtual(Software::new(costs))) };
+    Entry::of_software("software-virtual", |costs| Box::new(SoftwareVirtual(Software::new(costs))));
 
 #[derive(Debug)]
 struct SoftwareVirtual(Software);

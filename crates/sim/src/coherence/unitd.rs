@@ -21,7 +21,7 @@ use super::{Bill, Coherence, Entry, Invalidation};
 use terrace_model::Time;
 
 pub(super) const ENTRY: Entry =
-    Entry { name: "unitd", new: |costs| Box::new(Unitd { software: Software::new(costs) }) };
+    Entry::of_hardware("unitd", |costs| Box::new(Unitd { software: Software::new(costs) }));
 
 #[derive(Debug)]
 struct Unitd {

@@ -29,7 +29,7 @@ pub use crate::cache::{
 };
 pub use crate::coherence::{
     DirectorySize, DirectoryUpdates, FillNotices, FreedTables, Granularity, GuestChanges, HatricParameters,
-    LocalStores, SetNumbers, Synonyms, Tracking, TranslationEnergy, WalkCacheSets, WalkerStores,
+    LocalStores, Ranges, SetNumbers, Synonyms, Tracking, TranslationEnergy, WalkCacheSets, WalkerStores,
 };
 pub use crate::core::{CoreGroup, CoreParameters, InOrderKeys, ModelParameters};
 pub use crate::gpu::{

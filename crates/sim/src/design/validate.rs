@@ -84,7 +84,8 @@ fn hardware_threads(design: &Design) -> Result<(), Fault> {
         })?;
     }
     let coherence = design.translation.coherence.as_str();
-    rule(!matches!(coherence, "hatric" | "unitd"), "core.threads", || {
+    let in_hardware = crate::coherence::find(coherence).is_some_and(|scheme| scheme.hardware);
+    rule(!in_hardware, "core.threads", || {
         format!("the directory of coherence \"{coherence}\" knows cores of one hardware thread each")
     })
 }
@@ -157,39 +158,13 @@ fn translation(translation: &TranslationParameters, is_virtual: bool) -> Result<
     coherence(translation)
 }
 
-/// Hardware that keeps translations coherent needs to know of each which entry it was made from.
 fn coherence(translation: &TranslationParameters) -> Result<(), Fault> {
     let bytes = translation.hatric.as_ref().map_or(2, |hatric| hatric.co_tag_bytes);
     rule(matches!(bytes, 1 | 2 | 3 | 8), "translation.hatric.co_tag_bytes", || {
         format!("{bytes} is not 1, 2, 3 or 8 (the whole address)")
     })?;
-    if !matches!(translation.coherence.as_str(), "hatric" | "unitd") {
-        return Ok(());
-    }
-    let kind = translation.scheme.kind.as_str();
-    rule(matches!(kind, "radix" | "colt"), "translation.coherence", || {
-        format!(
-            "\"{}\" needs TLBs that page walks alone fill; the scheme \"{kind}\" fills some otherwise",
-            translation.coherence
-        )
-    })?;
-    if kind != "colt" {
-        return Ok(());
-    }
-    // One co-tag speaks of all pages that an entry covers, as long as their page-table entries lie in one line.
-    let pages = translation.scheme.own.get("pages").and_then(toml::Value::as_integer).unwrap_or(8);
-    rule(pages <= 8, "translation.scheme.pages", || {
-        format!(
-            "{pages} page-table entries lie in two lines, of which a co-tag names one; hardware coherence needs 8 or less"
-        )
-    })?;
-    let hatric = translation.hatric.clone().unwrap_or_default();
-    let whole_lines = hatric.granularity == Granularity::Line
-        && hatric.set_numbers == SetNumbers::Whole
-        && hatric.directory_updates == DirectoryUpdates::Lazy;
-    rule(whole_lines, "translation.hatric", || {
-        "with the scheme \"colt\" granularity is \"line\", set_numbers \"whole\" and directory_updates \"lazy\"".into()
-    })
+    let Some(scheme) = crate::coherence::find(&translation.coherence) else { return Ok(()) };
+    (scheme.check)(translation).map_err(|(key, problem)| (key.to_owned(), problem))
 }
 
 /// The tag of a cache line is its number divided by the number of sets. It must fit in 32 bits, or two lines could have one

@@ -37,6 +37,7 @@ mod memory_watch;
 mod nested;
 mod nested_tags;
 mod probes;
+mod ranges;
 mod run;
 mod site;
 mod steps;

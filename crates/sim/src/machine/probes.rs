@@ -75,6 +75,7 @@ impl Machine {
     pub(super) fn connect_hardware(&mut self) {
         let Some(hardware) = &mut self.shared.hardware else { return };
         hardware.in_vm = self.shared.hypervisor.is_some();
+        hardware.has_ranges = self.scheme.follow_stores(hardware.keys.ranges);
         self.shared.caches.know_translations(hardware.is_eager(), hardware.is_boundless());
         for (id, core) in CoreId::number(&mut self.cores) {
             self.scheme.tlbs(id).keep_co_tags(hardware.is_eager());
@@ -90,6 +91,7 @@ impl Machine {
     /// Cores hear what the directory told them. Returns the most sets that one of them searched in a row; none where nobody
     /// was told of a store.
     pub(super) fn hear(&mut self) -> Option<u64> {
+        self.tell_ranges_of_others();
         let mut longest = None;
         while self.shared.caches.has_messages() {
             let messages = self.shared.caches.take_messages();
@@ -158,10 +160,11 @@ impl Machine {
             self.store_in_hardware(cause, core, line, at);
             let mut longest = self.probe_locally(core, line);
             let mut answered = at;
-            if let Some(remote) = self.hear() {
+            let remote = self.hear();
+            if self.tell_ranges(core, line, entries) || remote.is_some() {
                 answered += self.shared.round_trip();
-                longest = longest.max(remote);
             }
+            longest = longest.max(remote.unwrap_or(0));
             acknowledged = acknowledged.max(answered + self.shared.probe_time(longest));
             if let Some(hardware) = &mut self.shared.hardware
                 && hardware.stores_leave_nothing()
@@ -261,10 +264,12 @@ impl<const F: u8> Site<'_, F> {
             } else {
                 shared.caches.tell_sharers(line.in_caches(), Some(self.id));
             }
-            let tells = !before && shared.caches.has_messages();
+            let mut tells = !before && shared.caches.has_messages();
             let mut structures = Structures::of(own.scheme.tlbs_mut(), self.core);
             // Other cores search the same sets.
             let longest = shared.probe_own(&mut structures, self.id, line);
+            tells |= self.tell_ranges(own, line, entries);
+            let shared = &*self.shared;
             let trip = if tells { shared.round_trip() } else { Time::ZERO };
             acknowledged = acknowledged.max(now + trip + shared.probe_time(longest));
         }

@@ -7,6 +7,7 @@
 //! aliases.
 
 use super::tlb::Tlb;
+use terrace_model::PhysAddr;
 
 /// A place without a co-tag: what stands there came from no entry of a page table.
 const NOTHING: u64 = u64::MAX;
@@ -31,6 +32,12 @@ impl Resolution {
         let all = u64::MAX << from;
         let kept = if bytes >= 8 { all } else { all & ((1 << (8 * bytes + ENTRY_BITS)) - 1) };
         Resolution { kept, exact: all }
+    }
+
+    /// The same for all entries of a line at once.
+    pub fn by_line(&self) -> Resolution {
+        let line = u64::MAX << LINE_BITS;
+        Resolution { kept: self.kept & line, exact: self.exact & line }
     }
 
     /// Whether a message about the entry or line at `target` finds the co-tag of the entry at `tag`.
@@ -153,6 +160,38 @@ impl Probed {
     pub fn found(&self) -> bool {
         self.dropped + self.aliases > 0
     }
+}
+
+/// A line of a page table was stored to, as range TLBs hear of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RangeStore {
+    /// The line's address.
+    pub line: PhysAddr,
+    /// Which of its entries drop what was made from them, one bit each.
+    pub entries: u8,
+    /// Which bits of co-tags are compared.
+    pub resolution: Resolution,
+}
+
+impl RangeStore {
+    /// The addresses of those entries.
+    pub fn addresses(&self) -> impl Iterator<Item = u64> + use<> {
+        let (line, entries) = (self.line.0, self.entries);
+        (0..8).filter(move |entry| entries & 1 << entry != 0).map(move |entry| line + 8 * entry)
+    }
+}
+
+/// What a range TLB had to lose.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RangesFound {
+    /// Ranges that went.
+    pub dropped: u64,
+    /// Ranges that were cut.
+    pub cut: u64,
+    /// Addresses that were compared.
+    pub addresses: u64,
+    /// What level 1 had of them.
+    pub in_tlbs: Probed,
 }
 
 /// What a structure is to a probe: its place in [`Probed::sets`].

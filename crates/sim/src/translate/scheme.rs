@@ -4,11 +4,12 @@
 //! It is generic over the [`Walker`] that serves it, so nothing here is dispatched dynamically on the way of an access.
 //! What happens rarely (shootdowns, statistics) goes through [`AnyScheme`], which knows no type.
 
-use super::co_tags::{Probed, Resolution, Seats, Target};
+use super::co_tags::{Probed, RangeStore, RangesFound, Resolution, Seats, Target};
 use super::kernel_state::KernelState;
 use super::parameters::TranslationParameters;
 use super::tlb::TlbEntry;
 use super::tlbs::{TlbCounters, TlbHit};
+use crate::coherence::{HatricParameters, Ranges};
 use crate::os::{Leaf, OsError, PageTable, Pte};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -287,6 +288,10 @@ pub trait Translation: Debug + Sized + 'static {
     /// Whether the kernel's page tables are what hardware reads, so that changes of entries are stores. Where they are not,
     /// they only record what memory stands behind what.
     const KERNEL_TABLES: bool = true;
+    /// Whether each of its translations can have a co-tag, so that cache coherence can keep them coherent.
+    const CO_TAGS: bool = false;
+    /// Whether it has ranges beside its TLBs, which stores to page tables have to reach.
+    const RANGES: bool = false;
     /// A design that shows it, as the text of a file; none where the designs' folder has one.
     const DESIGN: Option<&'static str> = None;
 
@@ -374,6 +379,22 @@ pub trait Translation: Debug + Sized + 'static {
         self.tlbs().counters()
     }
 
+    /// What must hold where cache coherence keeps it coherent: the key that breaks a rule, and what is wrong with it.
+    ///
+    /// # Errors
+    /// That value.
+    fn check_co_tags(_own: &Self::Keys, _hatric: &HatricParameters) -> Result<(), (&'static str, String)> {
+        Ok(())
+    }
+
+    /// Stores to page tables reach its ranges from now on.
+    fn follow_stores(&mut self, _ranges: Ranges) {}
+
+    /// A store to a page table reaches its ranges.
+    fn probe_ranges(&mut self, _store: &RangeStore) -> RangesFound {
+        RangesFound::default()
+    }
+
     /// Adds what it counts beside its TLBs to the statistics of a run, over all cores.
     fn count_into(_cores: &[Self], _kernel: &Self::Kernel, _cycle: Time, _stats: &mut Stats) {}
 
@@ -402,6 +423,10 @@ pub trait AnyScheme: Debug {
     fn flush_space(&mut self, core: CoreId, space: SpaceId);
     /// One core's TLBs.
     fn tlbs(&mut self, core: CoreId) -> &mut dyn TlbSet;
+    /// Stores to page tables reach ranges from now on. Whether there can be any.
+    fn follow_stores(&mut self, ranges: Ranges) -> bool;
+    /// A store to a page table reaches one core's ranges.
+    fn probe_ranges(&mut self, core: CoreId, store: &RangeStore) -> RangesFound;
     /// Tells the kernel's side that pages change.
     fn forget(&mut self, space: SpaceId, range: AddressRange);
     /// What the kernel keeps for it.
@@ -432,6 +457,13 @@ impl<T: Translation> AnyScheme for Scheme<T> {
     }
     fn tlbs(&mut self, core: CoreId) -> &mut dyn TlbSet {
         self.cores[core.index()].tlbs_mut()
+    }
+    fn follow_stores(&mut self, ranges: Ranges) -> bool {
+        self.cores.iter_mut().for_each(|core| core.follow_stores(ranges));
+        T::RANGES
+    }
+    fn probe_ranges(&mut self, core: CoreId, store: &RangeStore) -> RangesFound {
+        self.cores[core.index()].probe_ranges(store)
     }
     fn forget(&mut self, space: SpaceId, range: AddressRange) {
         self.kernel.forget(space, range);

@@ -18,7 +18,9 @@
 //! stores to each entry (`freed_tables`); a split or a collapse stores to the entries that it replaces in any case.
 //! *In a virtual machine* co-tags are those of the hypervisor's entries (`machine/nested_tags.rs`), so that the guest's own
 //! changes are left to its software (`guest_changes`); where the page-walk cache knows tables by guest-virtual addresses,
-//! probes search all of it. *Walkers* that set accessed and dirty bits store as anybody does (`walker_stores`). *Who stores
+//! probes search all of it. *Ranges* (`rmm`) are made from many entries, and a walk reads one: the directory cannot know
+//! who has some, so that each store of the kernel to a page table goes to the range TLBs of all cores (`ranges`).
+//! *Walkers* that set accessed and dirty bits store as anybody does (`walker_stores`). *Who stores
 //! waits* until all acknowledgements are there, since the kernel goes on to use the page; the request takes the time of a
 //! transfer from one cache to another, and a probe that of the sets it searches (`probe_latency`).
 
@@ -34,8 +36,24 @@ pub(crate) use state::{Covers, Hardware};
 use super::software::Software;
 use super::{Bill, Coherence, Entry, Invalidation};
 use crate::design::KernelCosts;
+use crate::translate::{TranslationParameters, schemes};
 
-pub(super) const ENTRY: Entry = Entry { name: "hatric", new: |costs| Box::new(Hatric::new(costs)) };
+pub(super) const ENTRY: Entry = Entry::of_hardware("hatric", |costs| Box::new(Hatric::new(costs)));
+
+/// Hardware that keeps translations coherent needs to know of each which entry it was made from.
+pub(super) fn check(translation: &TranslationParameters) -> Result<(), (&'static str, String)> {
+    let Some(scheme) = schemes::find(&translation.scheme.kind) else { return Ok(()) };
+    if !scheme.co_tags {
+        let (coherence, kind) = (&translation.coherence, scheme.name);
+        return Err((
+            "translation.coherence",
+            format!(
+                "\"{coherence}\" needs TLBs that page walks alone fill; the scheme \"{kind}\" fills some otherwise"
+            ),
+        ));
+    }
+    scheme.check_co_tags(&translation.scheme, &translation.hatric.clone().unwrap_or_default())
+}
 
 #[derive(Debug)]
 struct Hatric {

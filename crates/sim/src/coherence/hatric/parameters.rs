@@ -47,6 +47,9 @@ pub struct HatricParameters {
     /// Whether directory entries have to go for others.
     #[parameter(default = DirectorySize::Bounded, source = "Yan 2019, section 2.4.3")]
     pub directory_size: DirectorySize,
+    /// What range TLBs lose when a page-table entry within a range is stored to.
+    #[parameter(default = Ranges::RangeCover, source = "ours")]
+    pub ranges: Ranges,
     /// Time to compare the co-tags of one set. Assumed: a lookup of a small array takes a cycle; the source gives none.
     #[parameter(default = "1 cycles", range = "0 cycles"..="1000000 cycles", source = "assumed")]
     pub probe_latency: Cycles,
@@ -163,6 +166,20 @@ pub enum Tracking {
     Shared,
     /// In which structures it filled some (FG-tracking, section 2.6).
     Fine,
+}
+
+/// What range TLBs lose when a page-table entry within a range is stored to. The stores go to all cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Choice)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ranges {
+    /// Ranges have no co-tag, so that nothing tells which of them an entry belongs to: all go, with what level 1 has of
+    /// them.
+    SearchAll,
+    /// A range keeps the addresses of its first and its last entry, and ends where their table ends. A store between the two
+    /// drops the range.
+    RangeCover,
+    /// The same, but the range is cut at the pages stored to. The longer part stays; the other one where there is room.
+    Split,
 }
 
 /// Whether directory entries have to go for others.

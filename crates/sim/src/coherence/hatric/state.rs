@@ -6,7 +6,7 @@ use super::parameters::{
 };
 use super::sets::LineSets;
 use crate::cache::Reason;
-use crate::translate::{Probed, Resolution, Seats, Target};
+use crate::translate::{Probed, RangeStore, RangesFound, Resolution, Seats, Target};
 use std::collections::HashMap;
 use terrace_model::{CoreId, LINE_BYTES, Line, PhysAddr, Stats, Time, Unit};
 
@@ -35,6 +35,11 @@ pub(crate) struct HardwareCounters {
     pub probed: Probed,
     /// Co-tags that fills wrote.
     pub co_tag_fills: u64,
+    /// Ranges: messages to other cores, ranges dropped, ranges cut, addresses compared.
+    pub range_messages: u64,
+    pub ranges_dropped: u64,
+    pub ranges_cut: u64,
+    pub range_addresses: u64,
     /// Fills that the directory heard of, by the walk's request or by a notice.
     pub noted_fills: u64,
 }
@@ -75,6 +80,10 @@ pub(crate) struct Hardware {
     pub in_vm: bool,
     /// Co-tags of entries that had to go during a walk, for eager updates.
     pub evicted: Vec<u64>,
+    /// Whether cores have ranges, which stores have to reach.
+    pub has_ranges: bool,
+    /// Stores of a core that the ranges of the others have not heard of.
+    pub untold: Vec<(CoreId, RangeStore)>,
     sets: LineSets,
     /// Where cores made translations, by line and core, if the directory knows.
     structures: HashMap<(Line, CoreId), u8>,
@@ -99,6 +108,8 @@ impl Hardware {
             counters: HardwareCounters::default(),
             in_vm: false,
             evicted: Vec::new(),
+            has_ranges: false,
+            untold: Vec::new(),
             sets: LineSets::default(),
             structures: HashMap::new(),
             written: Vec::new(),
@@ -165,6 +176,22 @@ impl Hardware {
             Some((_, known)) => *known |= entries,
             None => self.written.push((line, entries)),
         }
+    }
+
+    /// The same as range TLBs hear of it.
+    pub fn store_to_ranges(&self, line: Line, entries: u8) -> RangeStore {
+        let entries = if self.keys.granularity == Granularity::Entry { entries } else { u8::MAX };
+        RangeStore { line: line.addr(), entries, resolution: self.resolution() }
+    }
+
+    /// A core looked for ranges that were made from a line. `told`: by a message, which it answers.
+    pub fn looked_for_ranges(&mut self, found: &RangesFound, told: bool) {
+        let own = &mut self.counters;
+        own.range_messages += u64::from(told);
+        own.ranges_dropped += found.dropped;
+        own.ranges_cut += found.cut;
+        own.range_addresses += found.addresses;
+        own.probed.add(&found.in_tlbs);
     }
 
     /// All messages were heard.
@@ -247,6 +274,16 @@ impl Hardware {
         ] {
             stats.count(format!("translation_coherence.{name}"), value, Unit::Count);
         }
+        if self.has_ranges {
+            for (name, value) in [
+                ("messages", own.range_messages),
+                ("dropped", own.ranges_dropped),
+                ("cut", own.ranges_cut),
+                ("compared", own.range_addresses),
+            ] {
+                stats.count(format!("translation_coherence.ranges.{name}"), value, Unit::Count);
+            }
+        }
         if self.in_vm {
             stats.count("translation_coherence.probes.sets.nested_tlb", nested_tlb, Unit::Count);
         }
@@ -257,10 +294,10 @@ impl Hardware {
         let own = &self.counters;
         let bytes = u64::from(self.keys.co_tag_bytes);
         HardwareWork {
-            compared: own.probed.compared * bytes,
+            compared: own.probed.compared * bytes + own.range_addresses * 8,
             written: own.co_tag_fills * bytes,
             // Each acknowledgement answers a message.
-            messages: 2 * own.acknowledgements + own.fill_notices + own.eager_updates,
+            messages: 2 * (own.acknowledgements + own.range_messages) + own.fill_notices + own.eager_updates,
             directory: (own.noted_fills + own.acknowledgements + own.eager_updates)
                 * self.directory_bytes(cores),
         }

@@ -23,6 +23,7 @@ mod tlbs;
 pub use run::PageRun;
 pub use tlbs::{CoalescedCounters, CoalescedTlbs};
 
+use crate::coherence::{DirectoryUpdates, Granularity, HatricParameters, SetNumbers};
 use crate::translate::{Request, SchemeKeys, Setup, Stop, TlbHit, Translation, Walker};
 use serde::{Deserialize, Serialize};
 use terrace_model::parameters::{Choice, Parameters};
@@ -80,6 +81,7 @@ pub struct Colt {
 
 impl Translation for Colt {
     const NAME: &'static str = "colt";
+    const CO_TAGS: bool = true;
     const STATISTICS: &'static [(&'static str, &'static str)] = &[
         ("tlb.coalesced.l1.hit", "hits of level 1 on entries of several pages, among those of `tlb.l1d`"),
         ("tlb.coalesced.l2.hit", "hits of level 2 on entries of several pages, among those of `tlb.l2`"),
@@ -148,6 +150,31 @@ impl Translation for Colt {
             walker.count_references(1);
         }
         Ok((hit, walk.done))
+    }
+
+    /// One co-tag speaks of all pages that an entry covers, as long as their page-table entries lie in one line.
+    fn check_co_tags(
+        own: &CoalescedParameters,
+        hatric: &HatricParameters,
+    ) -> Result<(), (&'static str, String)> {
+        if own.pages > 8 {
+            let pages = own.pages;
+            return Err((
+                "translation.scheme.pages",
+                format!(
+                    "{pages} page-table entries lie in two lines, of which a co-tag names one; hardware coherence needs 8 or \
+                     less"
+                ),
+            ));
+        }
+        let whole_lines = hatric.granularity == Granularity::Line
+            && hatric.set_numbers == SetNumbers::Whole
+            && hatric.directory_updates == DirectoryUpdates::Lazy;
+        if whole_lines {
+            return Ok(());
+        }
+        let problem = "with the scheme \"colt\" granularity is \"line\", set_numbers \"whole\" and directory_updates \"lazy\"";
+        Err(("translation.hatric", problem.to_owned()))
     }
 
     fn count_into(cores: &[Colt], _kernel: &(), _cycle: Time, stats: &mut Stats) {

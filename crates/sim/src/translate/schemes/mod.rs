@@ -10,6 +10,7 @@ mod tests;
 
 use super::scheme::{AnyScheme, Scheme, SchemeKeys, Setup, Translation};
 use super::{SchemeParameters, TranslationParameters};
+use crate::coherence::HatricParameters;
 use terrace_model::parameters::{Declared, ParameterError, ParameterInfo, Parameters};
 use terrace_model::{PhysAddr, Time};
 use terrace_policy::CapabilitySet;
@@ -61,6 +62,9 @@ schemes! {
 /// Makes a scheme for a number of cores with a cycle, whose own memory begins at an address.
 type Build = fn(&TranslationParameters, usize, Time, PhysAddr) -> Result<Box<dyn AnyScheme>, String>;
 
+/// What must hold of a scheme's own keys where cache coherence keeps it coherent.
+type CheckCoTags = fn(&toml::Table, &HatricParameters) -> Result<(), (&'static str, String)>;
+
 /// A scheme as the registry knows it.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
@@ -78,6 +82,8 @@ pub struct Entry {
     pub offers: Option<CapabilitySet>,
     /// Whether it runs in a virtual machine with a page table of the hypervisor's.
     pub runs_in_vm: bool,
+    /// Whether cache coherence can keep it coherent.
+    pub co_tags: bool,
     /// What a design sets instead of a virtual machine, and why.
     pub instead_of_vm: Option<&'static str>,
     /// A design that shows it, as the text of a file.
@@ -89,6 +95,7 @@ pub struct Entry {
     scale: fn(&mut toml::Table, u32),
     memory_bytes: fn(&toml::Table) -> u64,
     build: Build,
+    check_co_tags: CheckCoTags,
 }
 
 /// What is wrong with a scheme's own keys.
@@ -112,6 +119,7 @@ impl Entry {
             virtual_caches: T::VIRTUAL_CACHES,
             offers: T::OFFERS,
             runs_in_vm: T::RUNS_IN_VM,
+            co_tags: T::CO_TAGS,
             instead_of_vm: T::INSTEAD_OF_VM,
             design: T::DESIGN,
             statistics: T::STATISTICS,
@@ -120,6 +128,7 @@ impl Entry {
             scale: scale::<T>,
             memory_bytes: |own| T::memory_bytes(&keys::<T>(own)),
             build: build::<T>,
+            check_co_tags: |own, hatric| T::check_co_tags(&keys::<T>(own), hatric),
         }
     }
 
@@ -153,6 +162,18 @@ impl Entry {
         memory: PhysAddr,
     ) -> Result<Box<dyn AnyScheme>, String> {
         (self.build)(translation, cores, cycle, memory)
+    }
+
+    /// What must hold where cache coherence keeps it coherent: the key that breaks a rule, and what is wrong with it.
+    ///
+    /// # Errors
+    /// That value.
+    pub fn check_co_tags(
+        &self,
+        parameters: &SchemeParameters,
+        hatric: &HatricParameters,
+    ) -> Result<(), (&'static str, String)> {
+        (self.check_co_tags)(&parameters.own, hatric)
     }
 
     /// Its own keys as they were declared.

@@ -22,6 +22,7 @@ pub struct Radix {
 impl Translation for Radix {
     const NAME: &'static str = "radix";
     const RUNS_IN_VM: bool = true;
+    const CO_TAGS: bool = true;
     const STATISTICS: &'static [(&'static str, &'static str)] = &[];
     type Keys = NoKeys;
     type Kernel = ();

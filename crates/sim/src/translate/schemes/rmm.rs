@@ -17,13 +17,19 @@
 //! range TLB is as fast as level 2; a range can be used when its background walk is over, one last-level access per node
 //! of the tree, which small tables find there. A node is two lines. *Sizes*: level 1 is filled with the page as it is
 //! mapped; level 2 is not. *Invalidation*: a range that overlaps is dropped whole, and the table keeps what remains on
-//! either side.
+//! either side. *Coherence by hardware*: what a store to a page-table entry does to ranges is
+//! `translation.hatric.ranges`; entries of level 1 that ranges filled go with them.
+
+mod tags;
 
 use super::plain::{look_up, walk_and_fill};
+use crate::coherence::{DirectoryUpdates, HatricParameters, Ranges};
 use crate::translate::{
-    KernelState, RangeTables, Request, SchemeKeys, Setup, Stop, TlbHit, Tlbs, Translation, Walker, base_pages,
+    KernelState, RangeStore, RangeTables, RangesFound, Request, Run, SchemeKeys, Setup, Stop, TlbHit, Tlbs,
+    Translation, Walker, base_pages,
 };
 use serde::{Deserialize, Serialize};
+use tags::Tags;
 use terrace_model::parameters::Parameters;
 use terrace_model::{AddressRange, Bytes, Frame, SpaceId, Stats, Time, Unit};
 
@@ -53,6 +59,8 @@ struct Entry {
     /// Added to a page's number gives its frame's.
     offset: u64,
     ready: Time,
+    /// Where its page-table entries lie, where it keeps that.
+    tags: Option<Tags>,
 }
 
 /// The range TLB of one core, most recent first.
@@ -97,8 +105,13 @@ impl RangeTlb {
 
     /// A range was read from the range table and is there from `ready` on. What it overlaps is shorter, and goes.
     pub fn insert(&mut self, space: SpaceId, first: u64, end: u64, offset: u64, ready: Time) {
+        self.insert_tagged(space, Run { first, end, offset }, ready, None);
+    }
+
+    fn insert_tagged(&mut self, space: SpaceId, run: Run, ready: Time, tags: Option<Tags>) {
+        let Run { first, end, offset } = run;
         self.invalidate(space, first, end);
-        self.entries.insert(0, Entry { space, first, end, offset, ready });
+        self.entries.insert(0, Entry { space, first, end, offset, ready, tags });
         self.entries.truncate(self.capacity);
     }
 
@@ -125,10 +138,14 @@ impl KernelState for RangeTables {
 pub struct Rmm {
     tlbs: Tlbs,
     ranges: RangeTlb,
+    /// What stores to page tables do, where hardware keeps translations coherent.
+    follows: Option<Ranges>,
 }
 
 impl Translation for Rmm {
     const NAME: &'static str = "rmm";
+    const CO_TAGS: bool = true;
+    const RANGES: bool = true;
     const STATISTICS: &'static [(&'static str, &'static str)] = &[
         ("tlb.range.hit", "misses of level 2 that a range answered"),
         ("tlb.range.miss", "misses of level 2 that walked"),
@@ -142,7 +159,11 @@ impl Translation for Rmm {
     type Tlbs = Tlbs;
 
     fn new(setup: &Setup<'_, RangeParameters>) -> Result<Rmm, String> {
-        Ok(Rmm { tlbs: Tlbs::new(setup.translation)?, ranges: RangeTlb::new(setup.own.entries) })
+        Ok(Rmm {
+            tlbs: Tlbs::new(setup.translation)?,
+            ranges: RangeTlb::new(setup.own.entries),
+            follows: None,
+        })
     }
 
     fn kernel(setup: &Setup<'_, RangeParameters>) -> Result<RangeTables, String> {
@@ -176,6 +197,9 @@ impl Translation for Rmm {
         {
             self.ranges.hits += 1;
             let hit = walker.splinter(addr, hit);
+            if self.follows.is_some() {
+                self.tlbs.set_source(self.ranges.source_of(page));
+            }
             self.tlbs.fill_l1(space, addr, hit);
             return Ok((hit, looked_up));
         }
@@ -189,9 +213,40 @@ impl Translation for Rmm {
             self.ranges.walks += 1;
             self.ranges.memory_refs += depth * LINES_PER_NODE;
             let ready = walk.done + walker.llc_latency().times(depth);
-            self.ranges.insert(space, run.first, run.end, run.offset, ready);
+            match self.follows {
+                Some(Ranges::RangeCover | Ranges::Split) => {
+                    let (run, tags) = Tags::within_a_table(run, &walk.leaf, addr, walker.table(space));
+                    self.ranges.insert_tagged(space, run, ready, Some(tags));
+                }
+                Some(Ranges::SearchAll) | None => {
+                    self.ranges.insert(space, run.first, run.end, run.offset, ready);
+                }
+            }
         }
         Ok((hit, walk.done))
+    }
+
+    /// An entry of level 1 that leaves tells the directory nothing of the range that it was made from.
+    fn check_co_tags(
+        _own: &RangeParameters,
+        hatric: &HatricParameters,
+    ) -> Result<(), (&'static str, String)> {
+        if hatric.directory_updates == DirectoryUpdates::Lazy {
+            return Ok(());
+        }
+        let problem = "with the scheme \"rmm\" directory_updates is \"lazy\"";
+        Err(("translation.hatric.directory_updates", problem.to_owned()))
+    }
+
+    fn follow_stores(&mut self, ranges: Ranges) {
+        self.follows = Some(ranges);
+    }
+
+    fn probe_ranges(&mut self, store: &RangeStore) -> RangesFound {
+        let Some(how) = self.follows else { return RangesFound::default() };
+        let mut found = self.ranges.probe(store, how);
+        found.in_tlbs = tags::probe_level_1(&mut self.tlbs, store, how);
+        found
     }
 
     fn drop_changed(&mut self, space: SpaceId, page: AddressRange) {

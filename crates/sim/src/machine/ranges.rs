@@ -1,0 +1,63 @@
+//! Stores to page tables reach the range TLBs of all cores, where hardware keeps translations coherent.
+//!
+//! A range was made from many page-table entries, of which its core's walker read one. The directory cannot know who holds
+//! ranges of a line, so that the store goes to every other core, and each looks.
+
+use super::build::Machine;
+use super::site::{Own, Site};
+use crate::coherence::LocalStores;
+use crate::translate::Translation;
+use terrace_model::{CoreId, Line};
+
+impl Machine {
+    /// Entries of a line were stored to, by a core or from beside. Returns whether another core had to be told.
+    pub(super) fn tell_ranges(&mut self, by: Option<CoreId>, line: Line, entries: u8) -> bool {
+        let Machine { cores, shared, scheme, .. } = self;
+        let Some(hardware) = shared.hardware.as_mut().filter(|hardware| hardware.has_ranges) else {
+            return false;
+        };
+        let store = hardware.store_to_ranges(line, entries);
+        let in_software = hardware.keys.local_stores == LocalStores::Software;
+        let mut told = false;
+        for core in CoreId::first(cores.len()) {
+            let is_own = by == Some(core);
+            if is_own && in_software {
+                continue;
+            }
+            hardware.looked_for_ranges(&scheme.probe_ranges(core, &store), !is_own);
+            told |= !is_own;
+        }
+        told
+    }
+
+    /// Cores hear of the stores that others made since the last time.
+    pub(super) fn tell_ranges_of_others(&mut self) {
+        let Machine { cores, shared, scheme, .. } = self;
+        let Some(hardware) = &mut shared.hardware else { return };
+        for (by, store) in std::mem::take(&mut hardware.untold) {
+            for core in CoreId::first(cores.len()).filter(|core| *core != by) {
+                hardware.looked_for_ranges(&scheme.probe_ranges(core, &store), true);
+            }
+        }
+    }
+}
+
+impl<const F: u8> Site<'_, F> {
+    /// The same for a fault or a trap on this core: the others hear of it before they run again.
+    pub(super) fn tell_ranges<T: Translation>(
+        &mut self,
+        own: &mut Own<'_, T>,
+        line: Line,
+        entries: u8,
+    ) -> bool {
+        let Some(hardware) = self.shared.hardware.as_mut().filter(|hardware| hardware.has_ranges) else {
+            return false;
+        };
+        let store = hardware.store_to_ranges(line, entries);
+        if hardware.keys.local_stores == LocalStores::Probe {
+            hardware.looked_for_ranges(&own.scheme.probe_ranges(&store), false);
+        }
+        hardware.untold.push((self.id, store));
+        self.shared.running.len() > 1
+    }
+}
