@@ -1,6 +1,6 @@
 //! What lies below the last-level cache: memory, as the translation scheme names its lines.
 
-use super::build::Machine;
+use super::parts::Machine;
 use super::tiers::TieredMemory;
 use crate::cache::Below;
 use crate::memory::{Initiator, MemoryRequest};

@@ -1,7 +1,7 @@
 //! What taking a page away from threads of a process costs, by itself: no program runs.
 
-use super::build::Machine;
-use super::hypervisor::System;
+use super::parts::Machine;
+use super::system::System;
 use crate::coherence::Cause;
 use crate::design::Design;
 use crate::outcome::Options;

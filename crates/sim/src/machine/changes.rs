@@ -6,33 +6,18 @@
 
 use super::access::timeline;
 use super::behind::Behind;
-use super::build::{Core, Machine, Shared};
-use super::hypervisor::System;
+use super::parts::{Core, Machine, Shared};
+use super::pending::Pending;
 use super::site::{Completed, FULL, Own, Site};
+use super::system::System;
 use super::virtual_machines::OfVms;
 use crate::cache::Served;
 use crate::coherence::{Bill, Cause, Invalidation};
 use crate::memory::Initiator;
-use crate::os::{Changes, Owner, StalePages};
+use crate::os::{Changes, Owner};
 use crate::translate::{KernelState, Translation};
 use std::ops::Range;
 use terrace_model::{AddressRange, CoreId, Frame, LINE_BYTES, Line, SpaceId, Time};
-
-/// Translations that cores have to drop before they run again.
-#[derive(Debug)]
-pub(crate) struct Pending {
-    /// Whose page table changed: of the hypervisor's, the spaces are its own.
-    pub(super) system: System,
-    pub(super) stale: Vec<StalePages>,
-    pub(super) spaces: Vec<SpaceId>,
-    pub(super) bill: Bill,
-    /// Page-walk caches have to be dropped.
-    pub(super) reshaped: bool,
-    /// Cores that are interrupted.
-    pub(super) targets: Vec<CoreId>,
-    /// The core that has dropped them already.
-    pub(super) done: Option<CoreId>,
-}
 
 impl Machine {
     /// Completes what changed in page tables. `core` made the changes; without one a kernel thread did, on a processor of

@@ -16,33 +16,12 @@
 //! `os.costs.map`), a split is `os.costs.split`; the flush is that of the scheme of translation coherence. *Accessed and
 //! dirty bits* go with the bytes. *The list itself* is in caches and takes no time beside the call's.
 
-use super::build::Machine;
 use super::hypervisor::Hypervisor;
+use super::parts::Machine;
 use crate::coherence::Cause;
 use crate::design::KernelCosts;
-use terrace_model::{Frame, GuestPhysAddr, PageSize, Stats, Time, Unit};
+use terrace_model::{Frame, GuestPhysAddr, PageSize, Time};
 use terrace_policy::PageId;
-
-/// Hypercalls, and what became of their pairs.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Hypercalls {
-    pub calls: u64,
-    /// Pairs that were exchanged.
-    pub exchanged: u64,
-    /// Pairs that were refused.
-    pub refused: u64,
-    /// Time of all calls, flushes included.
-    pub time: Time,
-}
-
-impl Hypercalls {
-    pub fn count_into(&self, stats: &mut Stats) {
-        stats.count("host.vm_exits.hypercall", self.calls, Unit::Count);
-        stats.count("host.hypercalls.exchanged", self.exchanged, Unit::Count);
-        stats.count("host.hypercalls.refused", self.refused, Unit::Count);
-        stats.count("host.hypercalls.time", self.time.as_nanos() as u64, Unit::Nanoseconds);
-    }
-}
 
 impl Hypervisor {
     /// The page of 2 MiB of its own that is to be exchanged. A larger one is split. Returns the time of that as well.

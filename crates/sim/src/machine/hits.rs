@@ -1,7 +1,7 @@
 //! Accesses in a row that hit the level-1 TLB and change nothing there, where no caches are simulated: the core makes them
 //! without looking elsewhere.
 
-use super::run::Columns;
+use super::columns::Columns;
 use super::site::{Own, Site};
 use crate::core::{Hit, Hits};
 use crate::translate::{TlbHit, Translation};

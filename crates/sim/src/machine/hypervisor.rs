@@ -6,7 +6,6 @@
 //! they are one. Virtual machines side by side are alike (`vm.count`): each has a space of the hypervisor's, and their
 //! guest-physical addresses lie apart by a power of two, so that an address tells its virtual machine.
 
-use super::exchange::Hypercalls;
 use crate::coherence::Shootdowns;
 use crate::design::{Design, GuestTierParameters};
 use crate::os::{Leaf, Os, OsError};
@@ -17,27 +16,6 @@ use terrace_model::{
 };
 use terrace_policy::Wish;
 use terrace_trace::{MapKind, Protection};
-
-/// Which of a machine's operating systems.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum System {
-    /// The one that programs run on: a native machine's only one, in a virtual machine the guest's.
-    #[default]
-    Programs,
-    /// The hypervisor's.
-    Hypervisor,
-}
-
-/// A page that a thread waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct StoppedAt {
-    /// Whose page table maps it.
-    pub system: System,
-    /// Its space there.
-    pub space: SpaceId,
-    /// The number of the base page.
-    pub vpn: u64,
-}
 
 /// Why cores left the guest.
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,6 +28,27 @@ pub(crate) struct Exits {
     pub preemptions: u64,
     /// Time of all of them, what the hypervisor did included.
     pub time: Time,
+}
+
+/// Hypercalls, and what became of their pairs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Hypercalls {
+    pub calls: u64,
+    /// Pairs that were exchanged.
+    pub exchanged: u64,
+    /// Pairs that were refused.
+    pub refused: u64,
+    /// Time of all calls, flushes included.
+    pub time: Time,
+}
+
+impl Hypercalls {
+    pub fn count_into(&self, stats: &mut Stats) {
+        stats.count("host.vm_exits.hypercall", self.calls, Unit::Count);
+        stats.count("host.hypercalls.exchanged", self.exchanged, Unit::Count);
+        stats.count("host.hypercalls.refused", self.refused, Unit::Count);
+        stats.count("host.hypercalls.time", self.time.as_nanos() as u64, Unit::Nanoseconds);
+    }
 }
 
 /// What happened to one virtual machine.

@@ -2,21 +2,26 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `build.rs` | the parts, and a machine made from a design |
+//! | `parts.rs` | the parts: a core, what all cores share, the whole |
+//! | `build.rs` | a machine made from a design |
 //! | `site.rs` | where an access takes place: one core, what all share, who manages memory |
 //! | `run.rs` | runs of accesses on one core |
+//! | `columns.rs` | what these loops read of a batch |
 //! | `hits.rs` | hits in a row |
 //! | `access.rs` | one access |
 //! | `steps.rs` | one access that is watched |
 //! | `walk.rs` | page walks and the faults that they meet |
+//! | `system.rs` | which of a machine's operating systems |
 //! | `hypervisor.rs` | the operating system under a guest's |
 //! | `virtual_machines.rs` | several virtual machines: what belongs to which |
 //! | `exchange.rs` | the hypercall that exchanges pages of a guest's memory |
 //! | `nested.rs` | walks in two dimensions, and EPT violations |
 //! | `behind.rs` | what lies below the last-level cache |
 //! | `changes.rs` | changes of page tables completed: stores, costs, and what cores drop |
+//! | `pending.rs` | what cores have to drop before they run again |
 //! | `probes.rs` | the same where hardware keeps translations coherent |
 //! | `manager.rs` | what faults and walks ask and tell of a policy |
+//! | `timing.rs` | latencies of a design as times |
 //! | `zeroing.rs` | what a page fault costs |
 //! | `zero_lines.rs` | lines that the memory controller knows to be zero |
 //! | `bench.rs` | what taking a page away costs, by itself |
@@ -28,6 +33,7 @@ mod behind;
 mod bench;
 mod build;
 mod changes;
+mod columns;
 mod exchange;
 mod hardware_cache;
 mod hits;
@@ -36,12 +42,16 @@ mod manager;
 mod memory_watch;
 mod nested;
 mod nested_tags;
+mod parts;
+mod pending;
 mod probes;
 mod ranges;
 mod run;
 mod site;
 mod steps;
+mod system;
 mod tiers;
+mod timing;
 mod transfers;
 mod virtual_machines;
 mod walk;
@@ -49,8 +59,8 @@ mod zero_lines;
 mod zeroing;
 
 pub use bench::{ShootdownCall, shootdown_benchmark};
-pub(crate) use build::{Machine, Shared};
-pub(crate) use hypervisor::{StoppedAt, System};
 pub(crate) use manager::{Manager, Trap};
+pub(crate) use parts::{Machine, Shared};
 pub(crate) use site::{FULL, Own, PAGES, Site, TRANSLATION};
+pub(crate) use system::{StoppedAt, System};
 pub(crate) use tiers::{TierLines, TieredMemory};

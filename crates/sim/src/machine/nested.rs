@@ -4,13 +4,16 @@
 //! and dirty bits are set in both tables: a walker's read of a guest's entry marks the host's page accessed, and dirty, as
 //! the processor treats it as a write (Intel, Software Developer's Manual, volume 3, section 29.3.5).
 
-use super::hypervisor::{StoppedAt, System};
 use super::site::{Own, Site};
-use super::walk::HOST_LEVELS;
+use super::system::{StoppedAt, System};
 use crate::coherence::Cause;
 use crate::os::{Leaf, PageTable};
 use crate::translate::{HOST, Request, Stop, TlbEntry, TlbHit, Translation, WalkCacheTags, Walker, compose};
 use terrace_model::{Frame, GuestPhysAddr, PageSize, PhysAddr, SpaceId, Time, VirtAddr};
+
+/// Entries of the host's page tables by their level.
+const HOST_LEVELS: [&str; 6] =
+    ["host's table", "host, level 1", "host, level 2", "host, level 3", "host, level 4", "host, level 5"];
 
 /// An address that a guest's page table says.
 pub(super) fn in_guest(addr: PhysAddr) -> GuestPhysAddr {

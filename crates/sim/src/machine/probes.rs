@@ -4,10 +4,10 @@
 //! [`Machine::hear`]: at once where an event or a kernel thread made the change, else before any of them runs again.
 
 use super::access::timeline;
-use super::build::{Core, Machine, Shared};
-use super::changes::Pending;
-use super::hypervisor::System;
+use super::parts::{Core, Machine, Shared};
+use super::pending::Pending;
 use super::site::{Completed, FULL, Own, Site};
+use super::system::System;
 use crate::cache::{Message, Reason};
 use crate::coherence::{Bill, Cause, FreedTables, Granularity, Hardware, Invalidation, LocalStores};
 use crate::memory::Initiator;

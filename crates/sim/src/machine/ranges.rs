@@ -3,7 +3,7 @@
 //! A range was made from many page-table entries, of which its core's walker read one. The directory cannot know who holds
 //! ranges of a line, so that the store goes to every other core, and each looks.
 
-use super::build::Machine;
+use super::parts::Machine;
 use super::site::{Own, Site};
 use crate::coherence::LocalStores;
 use crate::translate::Translation;

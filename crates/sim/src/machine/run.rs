@@ -1,38 +1,16 @@
 //! Runs of accesses on one core: the loops over a batch's columns.
 
 use super::access::timeline;
-use super::build::Shared;
+use super::columns::Columns;
 use super::hits::HITS_IN_A_ROW;
+use super::parts::Shared;
 use super::site::{FULL, Own, PAGES, Site, TRANSLATION};
 use crate::core::Timeline;
 use crate::memory::Initiator;
 use crate::os::OsError;
 use crate::translate::{Request, Stop, TlbHit, Translation};
-use std::ops::Range;
 use terrace_model::{LINE_BYTES, Line, PageSize, SpaceId, Time, VirtAddr};
 use terrace_trace::{AccessKind, BATCH_ACCESSES, Batch};
-
-/// What the loops read of some accesses of a batch.
-pub(super) struct Columns<'a> {
-    pub addr: &'a [u64],
-    pub size: &'a [u8],
-    pub kind: &'a [AccessKind],
-    pub depends_on: &'a [u8],
-    pub instructions: &'a [u16],
-}
-
-impl<'a> Columns<'a> {
-    #[inline(always)]
-    pub fn of(batch: &'a Batch, accesses: Range<usize>) -> Columns<'a> {
-        Columns {
-            addr: &batch.addr[accesses.clone()],
-            size: &batch.size[accesses.clone()],
-            kind: &batch.kind[accesses.clone()],
-            depends_on: &batch.depends_on[accesses.clone()],
-            instructions: &batch.instructions[accesses],
-        }
-    }
-}
 
 /// Whether a process's page tables fit into the host's caches, so that looking ahead for their entries does not pay.
 fn has_small_tables(shared: &Shared, space: SpaceId) -> bool {

@@ -1,7 +1,7 @@
 //! Where an access takes place: one core, what all cores share, and who manages memory.
 
-use super::build::{Core, Shared};
 use super::manager::Manager;
+use super::parts::{Core, Shared};
 use crate::translate::Translation;
 use terrace_model::{CoreId, Time};
 

@@ -5,8 +5,8 @@
 //! Manual, volume 3, chapter 30: VPIDs). A virtual CPU that does not run drops what is stale when it enters again, for
 //! nothing: here it is dropped at once, since nobody could use it meanwhile.
 
-use super::build::{Core, Shared};
-use super::hypervisor::System;
+use super::parts::{Core, Shared};
+use super::system::System;
 use crate::translate::HOST;
 use std::collections::HashSet;
 use terrace_model::{AddressRange, CoreId, SpaceId, Stats, Unit, VirtAddr};

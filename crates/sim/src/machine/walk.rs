@@ -1,11 +1,11 @@
 //! The page walker of a core, and the faults that its walks meet.
 
 use super::behind::{Behind, write_out};
-use super::build::Core;
-use super::hypervisor::{StoppedAt, System};
 use super::manager::placer;
 use super::nested::{data_of, in_guest};
+use super::parts::Core;
 use super::site::{FULL, Own, Site};
+use super::system::{StoppedAt, System};
 use crate::coherence::Cause;
 use crate::host::BasePage;
 use crate::memory::{Initiator, MemoryRequest};
@@ -27,10 +27,6 @@ const GUEST_LEVELS: [&str; 6] = [
     "guest, level 4",
     "guest, level 5",
 ];
-/// The same of its host.
-pub(super) const HOST_LEVELS: [&str; 6] =
-    ["host's table", "host, level 1", "host, level 2", "host, level 3", "host, level 4", "host, level 5"];
-
 impl<const F: u8> Site<'_, F> {
     /// The leaf that maps an access's page for its kind, after whatever faults that takes; whether there were any.
     #[inline(always)]

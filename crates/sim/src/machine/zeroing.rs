@@ -14,50 +14,16 @@
 //! ours; it meets what was measured for both extremes on the machine that `machines/zen5-turin.toml` describes.
 
 use super::behind::Behind;
-use super::build::Shared;
+use super::parts::Shared;
 use super::site::{FULL, Own, Site};
+use super::timing::{BASE_LINES, Zeroing};
 use crate::coherence::Cause;
-use crate::design::{Design, ZeroStores};
+use crate::design::ZeroStores;
 use crate::memory::{Initiator, MemoryRequest};
 use crate::os::Fault;
 use crate::outcome::Stage;
 use crate::translate::{KernelState, Stop, Translation};
-use terrace_model::{BytesPerSec, CoreId, Frame, LINE_BYTES, Line, PageSize, SpaceId, Time, VirtAddr};
-
-/// Lines of a base page.
-const BASE_LINES: u64 = 4096 / LINE_BYTES;
-
-/// How fast a core zeroes new pages.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Zeroing {
-    /// Time per line of a base page, and of a larger one where caches hold the line.
-    near: Time,
-    /// Time per other line of larger pages.
-    far: Time,
-    /// Whether zeros stay in caches.
-    stores: ZeroStores,
-}
-
-impl Zeroing {
-    pub fn new(design: &Design) -> Zeroing {
-        let per_line = |rate: BytesPerSec| Time((LINE_BYTES as f64 * 1e15 / rate.0.max(1.0)).round() as u64);
-        Zeroing {
-            near: per_line(design.os.zero_bandwidth),
-            far: per_line(design.os.huge_zero_bandwidth),
-            stores: design.os.zero_stores,
-        }
-    }
-
-    /// Time per line of a page whose lines no cache holds, away from where it is accessed.
-    fn pace(&self, size: PageSize) -> Time {
-        if size == PageSize::Base { self.near } else { self.far }
-    }
-
-    /// Time of a page whose lines no cache holds.
-    fn page(&self, size: PageSize) -> Time {
-        self.near.times(BASE_LINES) + self.far.times(size.bytes() / LINE_BYTES - BASE_LINES)
-    }
-}
+use terrace_model::{CoreId, Frame, LINE_BYTES, Line, PageSize, SpaceId, Time, VirtAddr};
 
 /// The progress of a core that zeroes a page.
 #[derive(Clone, Copy, Debug)]

@@ -1,0 +1,22 @@
+//! Translations that cores have to drop before they run again.
+
+use super::system::System;
+use crate::coherence::Bill;
+use crate::os::StalePages;
+use terrace_model::{CoreId, SpaceId};
+
+/// Translations that cores have to drop before they run again.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    /// Whose page table changed: of the hypervisor's, the spaces are its own.
+    pub(super) system: System,
+    pub(super) stale: Vec<StalePages>,
+    pub(super) spaces: Vec<SpaceId>,
+    pub(super) bill: Bill,
+    /// Page-walk caches have to be dropped.
+    pub(super) reshaped: bool,
+    /// Cores that are interrupted.
+    pub(super) targets: Vec<CoreId>,
+    /// The core that has dropped them already.
+    pub(super) done: Option<CoreId>,
+}
