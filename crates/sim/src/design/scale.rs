@@ -45,7 +45,7 @@ impl Design {
             scheme.scale(&mut translation.scheme, scale);
         }
         if let Some(nested) = &mut translation.nested {
-            shrink(&mut nested.tlb.entries, nested.tlb.ways, scale);
+            nested.scale(scale);
         }
         let of_host = design.host.as_mut().and_then(|host| host.policy.as_mut());
         for policy in design.os.policy.iter_mut().chain(of_host) {
@@ -61,13 +61,7 @@ impl Design {
 }
 
 fn shrink(entries: &mut u32, ways: Associativity, scale: u32) {
-    let set = match ways {
-        Associativity::Ways(ways) => ways,
-        Associativity::Full(_) => 1,
-    };
-    if *entries > 0 {
-        *entries = entries.div_ceil(scale).next_multiple_of(set.max(1));
-    }
+    *entries = ways.scaled(*entries, scale);
 }
 
 #[cfg(test)]

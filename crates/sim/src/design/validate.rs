@@ -98,27 +98,8 @@ fn pipeline(core: &CoreParameters, key: &str) -> Result<(), Fault> {
     })
 }
 
-/// Entries of one set that is searched by a table of hashes.
-const LARGEST_SET: u32 = 32_767;
-
 fn ways(entries: u32, ways: Associativity, key: &str) -> Result<(), Fault> {
-    let one_set = match ways {
-        Associativity::Ways(ways) => ways,
-        Associativity::Full(_) => entries,
-    };
-    rule(one_set <= LARGEST_SET, &format!("{key}.ways"), || {
-        format!("{one_set} entries in one set are more than {LARGEST_SET}")
-    })?;
-    match ways {
-        Associativity::Ways(ways) if entries > 0 => {
-            let key = format!("{key}.ways");
-            rule(ways > 0, &key, || "must be at least 1, or \"full\"".into())?;
-            rule(entries.is_multiple_of(ways), &key, || {
-                format!("{ways} ways do not divide {entries} entries into whole sets")
-            })
-        }
-        _ => Ok(()),
-    }
+    ways.problem_of(entries).map_or(Ok(()), |problem| Err((format!("{key}.ways"), problem)))
 }
 
 fn translation(translation: &TranslationParameters, is_virtual: bool) -> Result<(), Fault> {
@@ -140,20 +121,10 @@ fn translation(translation: &TranslationParameters, is_virtual: bool) -> Result<
     ways(cache.entries, cache.ways, "translation.page_walk_cache")?;
     let scheme = schemes::find(&translation.scheme.kind);
     if let Some(nested) = &translation.nested {
-        rule(
-            scheme.is_none_or(|scheme| scheme.walks && !scheme.virtual_caches),
-            "translation.nested",
-            || {
-                format!(
-                    "needs TLBs and page walks before the caches, which the scheme \"{}\" does not have",
-                    translation.scheme.kind
-                )
-            },
-        )?;
-        ways(nested.tlb.entries, nested.tlb.ways, "translation.nested.tlb")?;
-        rule(nested.host.is_some() || is_virtual, "translation.nested", || {
-            "needs the host's page size (translation.nested.host), or a virtual machine ([vm])".into()
-        })?;
+        let walks_first = scheme.is_none_or(|scheme| scheme.walks && !scheme.virtual_caches);
+        nested
+            .validate(&translation.scheme.kind, walks_first, is_virtual)
+            .map_err(|(key, problem)| (format!("translation.nested{key}"), problem))?;
     }
     coherence(translation)
 }

@@ -119,11 +119,7 @@ fn stats(engine: &Engine, now: Time) -> Stats {
         stats.count("walk.page_walk_cache.miss", pwc_misses, Unit::Count);
         let nested: Vec<_> = machine.cores.iter().filter_map(|core| core.nested.as_deref()).collect();
         let sum = |of: fn(&Nested) -> u64| nested.iter().map(|nested| of(nested)).sum::<u64>();
-        if !nested.is_empty() {
-            stats.count("walk.host_refs", sum(|nested| nested.references), Unit::Count);
-            stats.count("walk.nested_tlb.hit", sum(|nested| nested.hits), Unit::Count);
-            stats.count("walk.nested_tlb.miss", sum(|nested| nested.misses), Unit::Count);
-        }
+        Nested::count_into(nested.iter().copied(), &mut stats);
         machine.scheme.count_into(shared.timing.cycle, &mut stats);
         if let Some(hardware) = &shared.hardware {
             hardware.count_into(shared.caches.messages_sent(), &mut stats);

@@ -10,6 +10,9 @@
 //! The host's table is the hypervisor's, in frames of the machine (`machine/nested.rs` walks it), or a constant one without
 //! a hypervisor: [`Constant`].
 //!
+//! Nested paging is no scheme: it composes with those whose TLBs and walks come before the caches, and has its keys
+//! (`translation.nested`), their checks, its scaling and its statistics here.
+//!
 //! Left open by the source and chosen here: the page-walk cache knows a guest table by its guest-physical address, so that
 //! a hit still needs that address translated, or by its address in the machine, as Intel's does
 //! ([`WalkCacheTags`]); setting a dirty bit after the walk is one reference to each table whose bit was clear. A nested TLB
@@ -22,7 +25,7 @@ use super::tlb::{Tlb, TlbEntry, key, split_key};
 use super::tlbs::TlbHit;
 use std::iter::Rev;
 use std::ops::Range;
-use terrace_model::{AddressRange, GuestPhysAddr, PageSize, PhysAddr, SpaceId, VirtAddr};
+use terrace_model::{AddressRange, GuestPhysAddr, PageSize, PhysAddr, SpaceId, Stats, Unit, VirtAddr};
 
 /// The address space of the host's table in the page-walk cache. Programs' spaces are counted from 0.
 pub(crate) const HOST: SpaceId = SpaceId((1 << 15) - 1);
@@ -72,7 +75,51 @@ fn shift(level: u32) -> u32 {
     12 + 9 * (level - 1)
 }
 
+impl NestedParameters {
+    /// Whether they can be built under the scheme `scheme`, which looks into TLBs and walks before the caches if
+    /// `walks_first`; `is_virtual` with a hypervisor.
+    ///
+    /// # Errors
+    /// The end of the key's name below `translation.nested`, and what is wrong with its value.
+    pub(crate) fn validate(
+        &self,
+        scheme: &str,
+        walks_first: bool,
+        is_virtual: bool,
+    ) -> Result<(), (&'static str, String)> {
+        if !walks_first {
+            let problem = "needs TLBs and page walks before the caches, which the scheme";
+            return Err(("", format!("{problem} \"{scheme}\" does not have")));
+        }
+        if let Some(problem) = self.tlb.ways.problem_of(self.tlb.entries) {
+            return Err((".tlb.ways", problem));
+        }
+        if self.host.is_none() && !is_virtual {
+            let problem = "needs the host's page size (translation.nested.host), or a virtual machine ([vm])";
+            return Err(("", problem.to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Divides the reach of the nested TLB.
+    pub(crate) fn scale(&mut self, scale: u32) {
+        self.tlb.entries = self.tlb.ways.scaled(self.tlb.entries, scale);
+    }
+}
+
 impl Nested {
+    /// Adds what the nested paging of all cores did to the statistics of a run: nothing where no core has any.
+    pub(crate) fn count_into<'a>(cores: impl Iterator<Item = &'a Nested>, stats: &mut Stats) {
+        let add = |sums: Option<[u64; 3]>, nested: &Nested| {
+            let own = [nested.references, nested.hits, nested.misses];
+            Some(sums.map_or(own, |sums| std::array::from_fn(|at| sums[at] + own[at])))
+        };
+        let Some([references, hits, misses]) = cores.fold(None, add) else { return };
+        stats.count("walk.host_refs", references, Unit::Count);
+        stats.count("walk.nested_tlb.hit", hits, Unit::Count);
+        stats.count("walk.nested_tlb.miss", misses, Unit::Count);
+    }
+
     /// A constant table for `memory` bytes of guest-physical addresses lies from `begin` on.
     ///
     /// # Errors

@@ -104,6 +104,38 @@ pub enum FullKeyword {
     Full,
 }
 
+/// Entries of one set that is searched by a table of hashes.
+const LARGEST_SET: u32 = 32_767;
+
+impl Associativity {
+    /// What is wrong with a structure of so many entries, if anything is: `ways` is at fault then.
+    pub(crate) fn problem_of(self, entries: u32) -> Option<String> {
+        let one_set = match self {
+            Associativity::Ways(ways) => ways,
+            Associativity::Full(_) => entries,
+        };
+        if one_set > LARGEST_SET {
+            return Some(format!("{one_set} entries in one set are more than {LARGEST_SET}"));
+        }
+        match self {
+            Associativity::Ways(0) if entries > 0 => Some("must be at least 1, or \"full\"".to_owned()),
+            Associativity::Ways(ways) if entries > 0 && !entries.is_multiple_of(ways) => {
+                Some(format!("{ways} ways do not divide {entries} entries into whole sets"))
+            }
+            _ => None,
+        }
+    }
+
+    /// The entries of a structure divided by `scale`, rounded up to whole sets.
+    pub(crate) fn scaled(self, entries: u32, scale: u32) -> u32 {
+        let set = match self {
+            Associativity::Ways(ways) => ways,
+            Associativity::Full(_) => 1,
+        };
+        if entries == 0 { 0 } else { entries.div_ceil(scale).next_multiple_of(set.max(1)) }
+    }
+}
+
 impl ParameterValue for Associativity {
     const KIND: Kind = Kind::Count;
 
