@@ -1,4 +1,4 @@
-//! A study on a thread of its own, while the calling thread hears Python's signals and shows how far the study is.
+//! A study on a thread of its own, while the calling thread handles Python's signals and shows how far the study is.
 
 use crate::errors;
 use crossbeam_channel::{RecvTimeoutError, bounded};

@@ -197,10 +197,10 @@ def test_a_recorded_program_is_an_input():
 
 
 def test_progress_is_told_and_ends():
-    heard = []
-    terrace.run("native-4k", "gups,bytes=64MiB,updates=5e5", progress=lambda notes, tasks: heard.extend(tasks))
-    assert {name for _, name, _, _, _ in heard} == {"gups"}
-    assert heard[-1][4] and all(0 <= (share or 0) <= 1 for _, _, _, share, _ in heard)
+    reported = []
+    terrace.run("native-4k", "gups,bytes=64MiB,updates=5e5", progress=lambda notes, tasks: reported.extend(tasks))
+    assert {name for _, name, _, _, _ in reported} == {"gups"}
+    assert reported[-1][4] and all(0 <= (share or 0) <= 1 for _, _, _, share, _ in reported)
 
 
 def test_an_exception_of_the_progress_stops_the_study():

@@ -29,8 +29,8 @@ def test_every_run_has_its_values(tmp_path):
 
 
 def test_a_sweep_goes_on_where_it_was(tmp_path):
-    heard = []
-    first = terrace.sweep(SPACE, SMALL, output=tmp_path, progress=lambda notes, tasks: heard.append(1))
+    reported = []
+    first = terrace.sweep(SPACE, SMALL, output=tmp_path, progress=lambda notes, tasks: reported.append(1))
     table = first.to_pandas().drop(columns=TIMES)
     runs = sorted((tmp_path / "runs").iterdir())
     before = [path.stat().st_mtime_ns for path in runs]

@@ -107,8 +107,8 @@ impl Promoter {
         Ok(promoter)
     }
 
-    /// Does what is due: ticks the policy, carries out its orders and answers them. After each, `go_on` hears what was done
-    /// so far, and says whether to go on. Returns the nanoseconds until it wants to be called again.
+    /// Does what is due: ticks the policy, carries out its orders and answers them. After each, `go_on` is called with what
+    /// was done so far, and says whether to go on. Returns the nanoseconds until it wants to be called again.
     pub fn step(&mut self, go_on: &mut dyn FnMut(Promoted) -> bool) -> u64 {
         let now = self.now();
         match self.next {

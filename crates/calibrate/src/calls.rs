@@ -355,10 +355,10 @@ mod tests {
     #[test]
     fn every_call_is_measured_with_every_number_of_threads_or_left_out_with_a_reason() {
         let before = allowed_processors().unwrap();
-        let mut heard = Vec::new();
-        let measured = measure_calls(Effort::TINY, &mut |what| heard.push(what.to_owned())).unwrap();
+        let mut reported = Vec::new();
+        let measured = measure_calls(Effort::TINY, &mut |what| reported.push(what.to_owned())).unwrap();
         let counts = thread_counts(before.len());
-        assert_eq!(heard.len(), counts.len(), "{heard:?}");
+        assert_eq!(reported.len(), counts.len(), "{reported:?}");
         let shown: Vec<Call> = Call::ALL
             .into_iter()
             .filter(|call| measured.left_out.iter().all(|(out, _)| out != call))

@@ -223,9 +223,9 @@ mod tests {
 
     #[test]
     fn a_tiny_calibration_measures_everything() {
-        let mut heard = Vec::new();
-        let measured = measure(Budget::TINY, &mut |what| heard.push(what.to_owned())).unwrap();
-        assert_eq!(heard.len(), 7, "{heard:?}");
+        let mut reported = Vec::new();
+        let measured = measure(Budget::TINY, &mut |what| reported.push(what.to_owned())).unwrap();
+        assert_eq!(reported.len(), 7, "{reported:?}");
         assert!(measured.base_fault.median > 0.0 && measured.memory_latency.median > 0.0);
         assert!(measured.lines_in_flight() > 0.0);
         assert_eq!(measured.cache_latency.len(), measured.processor.caches.len());

@@ -235,7 +235,7 @@ fn copied_pages_of_files_are_no_region_s_and_the_sum_is_whole() {
     ];
     let run = |program: &str| {
         let mut command = terrace();
-        command.args(["advise", "--pages", "--policies", "thp", "--hasten", "2000"]);
+        command.args(["advise", "--pages", "--policies", "thp", "--time-scale", "2000"]);
         for (key, value) in aged {
             command.args(["--set", &format!("{key}={value}")]);
         }

@@ -70,7 +70,7 @@ fn policies_stand_beside_the_all_fast_bound() {
         "50%",
         "--price",
         "slow=0.25",
-        "--hasten",
+        "--hasten", // The old name is read, too.
         "10000",
         "--workload",
         KV,
@@ -184,7 +184,7 @@ fn advice_keeps_within_the_slowdown_and_repeats() {
         "slow=0.25",
         "--machine",
         "xeon-5218-dcpmm",
-        "--hasten",
+        "--time-scale",
         "20000",
     ];
     let search = [
@@ -274,7 +274,7 @@ fn tuning_repeats_gains_and_says_what_it_was_not_tuned_on() {
         "hemem",
         "--machine",
         "xeon-5218-dcpmm",
-        "--hasten",
+        "--time-scale",
         "1000",
         "--runs",
         "6",
@@ -331,7 +331,7 @@ fn tuning_shows_a_screen_and_refuses_contradictory_settings() {
         "ambix",
         "--machine",
         "xeon-5218-dcpmm",
-        "--hasten",
+        "--time-scale",
         "20000",
         "--runs",
         "8",

@@ -118,7 +118,7 @@ fn marked(world: &mut World, clear: Clear) -> [BTreeSet<u64>; 2] {
 fn accesses_and_stores_to_shared_memory_are_exact_to_the_page() {
     let Some((facts, help)) = helped() else { return };
     let mut program = Started::new("toucher", &help);
-    let (pid, areas) = (program.child.id(), program.hear("areas"));
+    let (pid, areas) = (program.child.id(), program.read_until("areas"));
     let mut world = world_with(&facts, help.trackers());
     world.adopt(pid).unwrap();
     assert_eq!(world.spaces().next().unwrap().resident_pages(), 0, "nothing is covered yet");
@@ -139,7 +139,7 @@ fn accesses_and_stores_to_shared_memory_are_exact_to_the_page() {
         assert_eq!(world.spaces().next().unwrap().resident_pages(), all);
         marked(&mut world, Clear { accessed: true, dirty: true, ..Clear::NOTHING });
         program.say("touch");
-        program.hear("touched");
+        program.read_until("touched");
         world.look_at_entries(false);
         world.refresh();
         let [accessed, written] = marked(&mut world, Clear::NOTHING);
@@ -159,7 +159,7 @@ fn accesses_and_stores_to_shared_memory_are_exact_to_the_page() {
     world.look_at_entries(true);
     drop(world);
     program.say("touch");
-    program.hear("touched");
+    program.read_until("touched");
     until("the thread has ended with Terrace", || {
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
         let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
@@ -167,7 +167,7 @@ fn accesses_and_stores_to_shared_memory_are_exact_to_the_page() {
         (names.count() <= 2).then_some(())
     });
     program.say("end");
-    program.hear("intact");
+    program.read_until("intact");
     program.end();
 }
 
@@ -176,7 +176,7 @@ fn no_byte_is_lost_while_private_and_shared_mappings_take_each_others_place() {
     let Some((_, help)) = helped() else { return };
     let mut program = Started::new("churner", &help);
     let mut dropper = Dropper::of(&help, program.child.id());
-    let arena = program.hear("arena")[0];
+    let arena = program.read_until("arena")[0];
     let mut outcomes = [0u64; 4];
     let started = Instant::now();
     let mut random = terrace_policy::Random::new(9);
@@ -184,7 +184,7 @@ fn no_byte_is_lost_while_private_and_shared_mappings_take_each_others_place() {
         let at = arena + random.below(2 * PLACES) * PLACE;
         outcomes[dropper.drop_entries(at..at + PLACE) as usize] += 1;
     }
-    let turns = program.hear("intact")[0];
+    let turns = program.read_until("intact")[0];
     let [done, elsewhere, busy, lost] = outcomes;
     println!("{turns} turns; drops: {done} done, {elsewhere} of other memory, {busy} busy, {lost} lost");
     assert!(turns > 100 && done > 100 && elsewhere > 100, "too little was tried");
@@ -197,15 +197,15 @@ fn memory_that_was_replaced_past_the_library_is_left_alone_from_then_on() {
     let Some((_, help)) = helped() else { return };
     let mut program = Started::new("raw", &help);
     let mut dropper = Dropper::of(&help, program.child.id());
-    let area = program.hear("area")[0];
+    let area = program.read_until("area")[0];
     assert_eq!(dropper.drop_entries(area..area + PLACE), DONE);
     assert_eq!(dropper.drop_entries(area..area + 2 * PLACE), ELSEWHERE, "only what is an area as a whole");
     program.say("replace");
-    program.hear("replaced");
+    program.read_until("replaced");
     assert_eq!(dropper.drop_entries(area..area + PLACE), LOST);
     assert_eq!(dropper.drop_entries(area..area + PLACE), LOST);
     program.say("check");
-    program.hear("intact");
+    program.read_until("intact");
     program.end();
 }
 
@@ -213,7 +213,7 @@ fn memory_that_was_replaced_past_the_library_is_left_alone_from_then_on() {
 fn a_child_takes_out_entries_of_its_own() {
     let Some((_, help)) = helped() else { return };
     let mut program = Started::new("forker", &help);
-    let told = program.hear("child");
+    let told = program.read_until("child");
     let (child, area) = (told[0] as u32, told[1]);
     let page = area / PAGE..area / PAGE + 1;
     until("the child has read", || (entries(child, page.clone()) == 1).then_some(()));
@@ -221,6 +221,6 @@ fn a_child_takes_out_entries_of_its_own() {
     assert_eq!(dropper.drop_entries(area..area + PLACE), DONE);
     assert_eq!((entries(child, page.clone()), entries(program.child.id(), page)), (0, 1));
     program.say("go on");
-    program.hear("intact");
+    program.read_until("intact");
     program.end();
 }

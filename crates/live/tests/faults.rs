@@ -206,7 +206,7 @@ fn counts(world: &mut World) -> Vec<PageCount> {
 fn accesses_to_sampled_pages_are_exact_to_the_page() {
     let Some((mut world, help)) = helped() else { return };
     let mut program = Started::new("toucher", &help);
-    let (pid, areas) = (program.child.id(), program.hear("areas"));
+    let (pid, areas) = (program.child.id(), program.read_until("areas"));
     world.adopt(pid).unwrap();
     let pages = managed(&mut world, areas.len() as u64 * TOUCHED, false);
     // The kernel tells no minor faults of System V segments; that shows when one is to be sampled.
@@ -230,7 +230,7 @@ fn accesses_to_sampled_pages_are_exact_to_the_page() {
         counts(&mut world);
         world.take_signals();
         program.say("touch");
-        program.hear("touched");
+        program.read_until("touched");
         // The program reads each page before it stores to it, so the fault is a load's.
         let kind = (how == Watch::Hint).then_some(false);
         let of = |area: u64| touched(round, TOUCHED).map(move |(page, _)| (area / PAGE + page, kind));
@@ -257,9 +257,9 @@ fn accesses_to_sampled_pages_are_exact_to_the_page() {
     look(&mut world, true);
     drop(world);
     program.say("touch");
-    program.hear("touched");
+    program.read_until("touched");
     program.say("end");
-    program.hear("intact");
+    program.read_until("intact");
     program.end();
 }
 
@@ -267,7 +267,7 @@ fn accesses_to_sampled_pages_are_exact_to_the_page() {
 fn rates_are_right_within_their_standard_error() {
     let Some((mut world, help)) = helped() else { return };
     let mut program = Started::new("beater", &help);
-    let area = program.hear("area")[0];
+    let area = program.read_until("area")[0];
     world.adopt(program.child.id()).unwrap();
     let pages = managed(&mut world, (RATES.len() * GROUP) as u64, false);
     world.watch(&pages, Watch::Count);
@@ -290,7 +290,7 @@ fn rates_are_right_within_their_standard_error() {
         estimated[(count.page.vpn - area / PAGE) as usize / GROUP] += count.accesses;
         assert!(!count.saturated, "{count:?}");
     }
-    let made = program.hear("counts");
+    let made = program.read_until("counts");
     for ((rate, made), estimated) in RATES.iter().zip(made).zip(estimated) {
         // A page is out with the look after an access: so many accesses were seen, at least.
         let between = BEATEN.as_secs_f64() / f64::from(looks);
@@ -312,7 +312,7 @@ fn rates_are_right_within_their_standard_error() {
 fn system_calls_and_many_threads_get_through_sampled_pages() {
     let Some((mut world, help)) = helped() else { return };
     let mut program = Started::new("caller", &help);
-    program.hear("area");
+    program.read_until("area");
     world.adopt(program.child.id()).unwrap();
     let pages = managed(&mut world, 2 * CALLED_PAGES, false);
     world.watch(&pages, Watch::Count);
@@ -321,7 +321,7 @@ fn system_calls_and_many_threads_get_through_sampled_pages() {
         look(&mut world, true);
         std::thread::sleep(Duration::from_millis(1));
     }
-    let calls = program.hear("intact")[0];
+    let calls = program.read_until("intact")[0];
     let accesses = world.counters().count_faults;
     println!("{calls} calls, {accesses} sampled accesses");
     assert!(calls > 100 && accesses > 100, "too little was tried");
@@ -332,7 +332,7 @@ fn system_calls_and_many_threads_get_through_sampled_pages() {
 fn a_mapping_can_be_moved_while_a_part_of_it_is_sampled() {
     let Some((mut world, help)) = helped() else { return };
     let mut program = Started::new("mover", &help);
-    program.hear("area");
+    program.read_until("area");
     world.adopt(program.child.id()).unwrap();
     let pages = managed(&mut world, MOVED, false);
     // The rest of the mapping is no part of it: 2 MiB at most are registered together.
@@ -346,7 +346,7 @@ fn a_mapping_can_be_moved_while_a_part_of_it_is_sampled() {
         look(&mut world, true);
         std::thread::sleep(Duration::from_millis(10));
     }
-    program.hear("intact");
+    program.read_until("intact");
     program.end();
 }
 
@@ -360,7 +360,7 @@ fn no_byte_is_lost_while_sampled_mappings_come_and_go() {
     let mut dropper = Dropper::of(&help, pid);
     let tracker = until("a userfaultfd is handed over", || help.trackers().take(pid));
     let mut faults = Linux.faults(pid, tracker).unwrap();
-    let arena = program.hear("arena")[0];
+    let arena = program.read_until("arena")[0];
     let (mut done, mut accesses, mut refused) = (0, 0, 0);
     let started = Instant::now();
     let mut random = Random::new(9);
@@ -376,7 +376,7 @@ fn no_byte_is_lost_while_sampled_mappings_come_and_go() {
         }
         assert_eq!(faults.read(&mut |fault| accesses += u64::from(fault.pid == pid)), 0, "lost");
     }
-    let turns = program.hear("intact")[0];
+    let turns = program.read_until("intact")[0];
     println!("{turns} turns; {done} drops, {accesses} accesses told, {refused} times private memory");
     assert!(turns > 100 && done > 100 && accesses > 100 && refused > 100, "too little was tried");
     program.end();

@@ -114,8 +114,8 @@ fn the_transactions_of_figure_2_9() {
     assert_eq!(walks(&again.run(&design, Fidelity::Full)) - walks(&unmapped), 3);
 }
 
-/// A core whose translations had to go for others is still a sharer: it hears of the store, and leaves the sharers then.
-/// With eager updates it has left before, and hears nothing.
+/// A core whose translations had to go for others is still a sharer: it gets the message of the store, and leaves the
+/// sharers then. With eager updates it has left before, and gets no message.
 #[test]
 fn sharers_are_demoted_lazily_or_at_once() {
     let run = |directory_updates| {
@@ -175,7 +175,7 @@ fn by_entries_the_neighbours_stay() {
         unmaps(&mut program, 2, 0, 0);
         let before = program.run(&design, Fidelity::Full);
         reads(&mut program, 2, 1, &[1]);
-        // And what is stored to next is heard of, although the line was stored to before.
+        // And a message is sent of the next store, although the line was stored to before.
         unmaps(&mut program, 2, 0, 1);
         let after = program.run(&design, Fidelity::Full);
         (
@@ -271,7 +271,7 @@ fn walkers_that_set_bits_store_as_anybody_does() {
         )
     };
     assert_eq!(walks(WalkerStores::Invalidate), (1, 1));
-    assert_eq!(walks(WalkerStores::Ignore), (0, 1), "and the unmap is heard of all the same");
+    assert_eq!(walks(WalkerStores::Ignore), (0, 1), "and messages of the unmap are sent all the same");
 }
 
 #[test]

@@ -221,7 +221,7 @@ fn the_nested_tlb_is_searched_where_the_entry_leads() {
         design.translation.nested.as_mut().unwrap().tlb.ways = Associativity::Ways(2);
         more(&program, &design, &[FIRST], "translation_coherence.probes.sets.nested_tlb")
     };
-    // By entries, both cores stay sharers for the neighbours, and hear of both stores of a move.
+    // By entries, both cores stay sharers for the neighbours, and get messages of both stores of a move.
     assert_eq!(searched(WalkCacheSets::Derived, Granularity::Entry), 2 * 2);
     assert_eq!(searched(WalkCacheSets::Derived, Granularity::Line), 2 * 8, "eight entries, eight of 16 sets");
     assert_eq!(searched(WalkCacheSets::SearchAll, Granularity::Line), 2 * 16);

@@ -194,7 +194,7 @@ fn transparent_huge_pages_need_a_whole_aligned_piece_of_one_anonymous_mapping() 
 }
 
 #[test]
-fn advice_and_hugetlb_are_heard() {
+fn advice_and_hugetlb_are_followed() {
     let mut program = Program::new();
     program.map(DATA, 4 * MIB);
     program.event(Event::Advise { range: AddressRange::new(DATA, 2 * MIB), advice: Advice::NoHugePage });

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn every_branch_hears_of_the_damage() {
+    fn every_branch_gets_the_damage() {
         let source = Box::new(Damaged(Header::default()));
         let (fanout, branches) = FanOut::start(source, 2, Box::new(|_, _| ()), Arc::default()).unwrap();
         for mut branch in branches {

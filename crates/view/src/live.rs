@@ -58,15 +58,15 @@ struct Moment {
 
 /// What the engine has last said.
 #[derive(Clone, Debug, Default)]
-pub struct News {
+pub struct Updates {
     status: Option<Arc<Status>>,
     map: Option<Arc<MemoryMap>>,
     /// Why nothing newer comes.
     gone: Option<String>,
 }
 
-impl News {
-    /// As a page hears it.
+impl Updates {
+    /// As it is sent to a page.
     pub fn events(&self) -> Vec<Event> {
         let of = |name: &str, text: String| Event::default().event(name).data(text);
         let json = |value: serde_json::Result<String>| value.expect("plain data always serializes");
@@ -115,25 +115,25 @@ impl Live {
     }
 
     /// Asks the engine again and again until `stop` is set or no server listens; maps only while a page is open.
-    pub fn follow(&self, tell: &watch::Sender<News>, stop: &AtomicBool) {
+    pub fn follow(&self, tell: &watch::Sender<Updates>, stop: &AtomicBool) {
         let mut next_map = Instant::now();
         while !stop.load(Ordering::Relaxed) && !tell.is_closed() {
-            let mut news = tell.borrow().clone();
+            let mut updates = tell.borrow().clone();
             match server::status(&self.socket) {
                 Ok(status) => {
                     self.remember(&status);
-                    (news.status, news.gone) = (Some(Arc::new(status)), None);
+                    (updates.status, updates.gone) = (Some(Arc::new(status)), None);
                 }
-                Err(error) => news.gone = Some(error.to_string()),
+                Err(error) => updates.gone = Some(error.to_string()),
             }
             let is_seen = self.pages.load(Ordering::Relaxed) > 0;
-            if news.gone.is_none() && is_seen && Instant::now() >= next_map {
+            if updates.gone.is_none() && is_seen && Instant::now() >= next_map {
                 next_map = Instant::now() + MAP_EVERY;
                 let map = server::ask(&self.socket, "GET", "/map").ok();
                 let map = map.and_then(|text| serde_json::from_str::<MemoryMap>(&text).ok());
-                news.map = map.map(Arc::new).or(news.map);
+                updates.map = map.map(Arc::new).or(updates.map);
             }
-            tell.send_replace(news);
+            tell.send_replace(updates);
             std::thread::sleep(EVERY);
         }
     }

@@ -206,24 +206,24 @@ fn what_is_not_there_and_what_is_no_request_gets_an_answer_in_words() {
 }
 
 #[test]
-fn a_page_hears_of_new_results() {
+fn a_page_is_sent_new_results() {
     let bench = Bench::new();
     let mut stream = bench.connect();
     let request = format!("GET /{}/events HTTP/1.1\r\nHost: {}\r\n\r\n", bench.token, bench.address);
     stream.write_all(request.as_bytes()).unwrap();
-    let mut heard = String::new();
-    let mut hear = |what: &str| {
+    let mut received = String::new();
+    let mut wait_for = |what: &str| {
         let mut bytes = [0; 4096];
-        while !heard.contains(what) {
+        while !received.contains(what) {
             let count = stream.read(&mut bytes).unwrap();
-            assert!(count > 0, "the connection ended after {heard:?}");
-            heard += &String::from_utf8_lossy(&bytes[..count]);
+            assert!(count > 0, "the connection ended after {received:?}");
+            received += &String::from_utf8_lossy(&bytes[..count]);
         }
     };
-    hear("content-type: text/event-stream");
-    hear("event: catalog\ndata: 0\n\n");
+    wait_for("content-type: text/event-stream");
+    wait_for("event: catalog\ndata: 0\n\n");
     add(bench.folder.path());
-    hear("event: catalog\ndata: 1\n\n");
+    wait_for("event: catalog\ndata: 1\n\n");
     assert!(bench.get("catalog").contains("added"));
 }
 
@@ -302,7 +302,7 @@ fn an_engine_is_paused_and_resumed_by_the_page_alone() {
 }
 
 #[test]
-fn a_page_hears_what_an_engine_does_and_that_it_has_ended() {
+fn a_page_is_sent_what_an_engine_does_and_that_it_has_ended() {
     let mut engine = Engine::new();
     let bench = Bench::with(Some(engine.connect().unwrap()));
     let beginning = bench.get("live");
@@ -310,21 +310,21 @@ fn a_page_hears_what_an_engine_does_and_that_it_has_ended() {
     let mut stream = bench.connect();
     let request = format!("GET /{}/events HTTP/1.1\r\nHost: {}\r\n\r\n", bench.token, bench.address);
     stream.write_all(request.as_bytes()).unwrap();
-    let mut heard = String::new();
-    let mut hear = |what: &str| {
+    let mut received = String::new();
+    let mut wait_for = |what: &str| {
         let mut bytes = [0; 65536];
-        while !heard.contains(what) {
+        while !received.contains(what) {
             let count = stream.read(&mut bytes).unwrap();
-            assert!(count > 0, "the connection ended after {heard:?}");
-            heard += &String::from_utf8_lossy(&bytes[..count]);
+            assert!(count > 0, "the connection ended after {received:?}");
+            received += &String::from_utf8_lossy(&bytes[..count]);
         }
     };
-    hear("event: status\ndata: {\"schema\":1,\"pid\":42,\"policy\":\"ambix\"");
+    wait_for("event: status\ndata: {\"schema\":1,\"pid\":42,\"policy\":\"ambix\"");
     // The map was asked for, since a page is open: the engine makes one.
     engine.board.put_map(terrace_live::map::MemoryMap { schema: 1, ..Default::default() });
-    hear("event: map\ndata: {\"schema\":1,\"tiers\":[],\"processes\":[]}");
+    wait_for("event: map\ndata: {\"schema\":1,\"tiers\":[],\"processes\":[]}");
     engine.server = None;
-    hear("event: gone\ndata: \"");
+    wait_for("event: gone\ndata: \"");
     assert!(bench.get("live").contains("\"seconds\":75.0"), "what was seen stays");
 }
 

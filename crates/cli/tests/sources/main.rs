@@ -1,6 +1,7 @@
 //! The source files of the workspace.
 
 mod rooms;
+mod words;
 
 use std::path::{Path, PathBuf};
 

@@ -201,7 +201,8 @@ impl Engine {
         Turn::Again(self.rest(moment))
     }
 
-    /// Where pages lie is shown during a pause, too. The policy hears later what is gone by then: as long as that is little.
+    /// Where pages lie is shown during a pause, too. The policy gets the signals of what is gone by then
+    /// later: as long as that is little.
     fn count_in_pause(&mut self, now: Duration) {
         if now >= self.next_count && self.world.signals_waiting() < SIGNALS_IN_PAUSE {
             self.next_count = now + COUNT;

@@ -17,7 +17,7 @@ impl Chaos {
         Chaos { random: Some(Random::new(seed)), ..Chaos::default() }
     }
 
-    fn hear(&mut self, signals: &[Signal]) {
+    fn handle(&mut self, signals: &[Signal]) {
         for signal in signals {
             let Signal::Done { ticket, subject, cost, .. } = signal else { continue };
             let open = self.open.get_mut(ticket).expect("an answer to an order that was given");
@@ -112,7 +112,7 @@ impl Policy for Shared {
 
     fn on(&mut self, now: Moment, signals: &[Signal], memory: &mut dyn MemorySystem) -> NextTick {
         let mut chaos = self.0.lock().unwrap();
-        chaos.hear(signals);
+        chaos.handle(signals);
         chaos.give(memory);
         NextTick::At(Moment(now.0 + 50_000_000))
     }
@@ -152,7 +152,7 @@ proptest! {
         let mut random = Random::new(seed ^ 1);
         for turn in 0..60 {
             kernel.plan(Plan::HARSH);
-            chaos.hear(&world.take_signals());
+            chaos.handle(&world.take_signals());
             chaos.give(&mut world);
             for _ in 0..random.below(12) {
                 world.step();
@@ -169,7 +169,7 @@ proptest! {
         }
         kernel.plan(Plan::default());
         while world.step().is_some() {}
-        chaos.hear(&world.take_signals());
+        chaos.handle(&world.take_signals());
         prop_assert_eq!(chaos.unanswered(), 0);
         prop_assert!(chaos.given > 100);
         none_in_flight(&mut world);
@@ -216,7 +216,7 @@ fn moves_keep_to(limit: u64, seed: u64) -> Result<(), TestCaseError> {
                 prop_assert!(after[node] <= before[node] || free >= kept, "node {node}: {free} free");
             }
         }
-        chaos.hear(&world.take_signals());
+        chaos.handle(&world.take_signals());
         // Whatever was refused: what is known is what is.
         agrees(&mut world, &kernel);
         kernel.plan(Plan::default());

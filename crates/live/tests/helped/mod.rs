@@ -165,12 +165,12 @@ impl Started {
     }
 
     /// The numbers of the next line that begins with this word.
-    pub fn hear(&mut self, beginning: &str) -> Vec<u64> {
-        let mut heard = String::new();
+    pub fn read_until(&mut self, beginning: &str) -> Vec<u64> {
+        let mut read = String::new();
         loop {
             let mut line = String::new();
-            assert!(self.stdout.read_line(&mut line).unwrap() > 0, "no line with {beginning}:\n{heard}");
-            heard.push_str(&line);
+            assert!(self.stdout.read_line(&mut line).unwrap() > 0, "no line with {beginning}:\n{read}");
+            read.push_str(&line);
             // The test harness begins a line of its own.
             let mut words = line.split_whitespace().skip_while(|word| *word != beginning);
             if words.next().is_some() {

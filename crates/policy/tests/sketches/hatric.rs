@@ -3,7 +3,7 @@
 //!
 //! What its evaluation does need is the hypervisor's paging: a touch of an off-chip page brings it into the die-stacked
 //! memory (`lru`), a daemon keeps frames free (`&mig-dmn`), and N neighbours come along (`&pref`). Asked of the seam:
-//! faults at the next access of chosen pages, the news of fresh pages so that they can be armed, and a clock hand.
+//! faults at the next access of chosen pages, signals of fresh pages so that they can be armed, and a clock hand.
 
 use crate::{millis, two_tiers};
 use terrace_in_memory::Driver;

@@ -100,7 +100,7 @@ fn trident_joins_what_the_c_library_mapped_for_threads() {
 }
 
 #[test]
-fn a_small_program_has_no_thread_and_hears_nothing() {
+fn a_small_program_has_no_thread_and_gets_no_message() {
     assert_eq!(case("tiny"), ("0".to_owned(), String::new()));
     // The dynamic linker, the shell and what it starts.
     let mut shell = Command::new("/bin/sh");

@@ -378,7 +378,7 @@ pub struct KernelCosts {
     /// To free the old frame and put the page back on its list.
     #[parameter(range = "0 ns"..="1 s")]
     pub free: Time,
-    /// To hand a part of a copy to another thread and to hear that it is done.
+    /// To hand a part of a copy to another thread and to be notified that it is done.
     #[parameter(range = "0 ns"..="1 s")]
     pub copy_thread: Time,
     /// Core cycles in which a copying thread issues one line.

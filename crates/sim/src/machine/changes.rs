@@ -117,7 +117,7 @@ impl Machine {
     /// Every core drops what is stale.
     pub fn drop_stale(&mut self) {
         if self.shared.hardware.is_some() {
-            self.hear();
+            self.handle_messages();
         }
         for pending in std::mem::take(&mut self.shared.pending) {
             if let Some(log) = &mut self.shared.stale_log {

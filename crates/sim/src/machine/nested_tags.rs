@@ -10,7 +10,7 @@
 use super::nested::{data_of, in_guest};
 use super::site::Site;
 use crate::os::Leaf;
-use crate::translate::{HOST, Request, Seats, TlbHit, TlbSet, Translation, WalkCacheTags, Walker};
+use crate::translate::{HOST, Request, TlbHit, TlbSet, TlbSets, Translation, WalkCacheTags, Walker};
 use terrace_model::{GuestPhysAddr, PhysAddr};
 
 impl<const F: u8> Site<'_, F> {
@@ -34,12 +34,12 @@ impl<const F: u8> Site<'_, F> {
     }
 
     /// A translation was made from the hypervisor's entry at `entry`, in the place of one with the co-tag `evicted`.
-    fn mark_entry(&mut self, entry: PhysAddr, seats: Option<Seats>, evicted: Option<u64>) {
+    fn mark_entry(&mut self, entry: PhysAddr, tlb_sets: Option<TlbSets>, evicted: Option<u64>) {
         let shared = &mut *self.shared;
         let now = self.core.pipeline.now;
         let marked = shared.caches.mark(self.id, entry.line().in_caches(), now, &mut shared.memory);
         let Some(hardware) = &mut shared.hardware else { return };
-        hardware.filled(self.id, entry, seats, marked);
+        hardware.filled(self.id, entry, tlb_sets, marked);
         if hardware.is_eager() {
             hardware.evicted.extend(evicted);
         }
@@ -88,9 +88,9 @@ impl<const F: u8> Site<'_, F> {
         }
         let Some(source) = self.source_of(data_of(leaf.pte.frame(), addr, leaf.size)) else { return };
         let size = self.splinter(addr, hit).size;
-        let seats = scheme.tlbs().seats(space, addr, size);
+        let tlb_sets = scheme.tlbs().tlb_sets(space, addr, size);
         scheme.tlbs_mut().set_source(source);
-        self.mark_entry(source, Some(seats), None);
+        self.mark_entry(source, Some(tlb_sets), None);
         let Some(hardware) = &mut self.shared.hardware else { return };
         if hardware.is_eager() {
             let mut evicted = std::mem::take(&mut hardware.evicted);

@@ -1,7 +1,8 @@
 //! Translation coherence by hardware: fills are marked in the directory, stores to page tables reach who holds translations.
 //!
-//! A core's own structures are probed with its store. What other cores hear waits in the caches as messages until
-//! [`Machine::hear`]: at once where an event or a kernel thread made the change, else before any of them runs again.
+//! A core's own structures are probed with its store. Messages to other cores wait in the caches until
+//! [`Machine::handle_messages`]: at once where an event or a kernel thread made the change, else before any of them runs
+//! again.
 
 use super::access::timeline;
 use super::parts::{Core, Machine, Shared};
@@ -88,32 +89,32 @@ impl Machine {
         }
     }
 
-    /// Cores hear what the directory told them. Returns the most sets that one of them searched in a row; none where nobody
-    /// was told of a store.
-    pub(super) fn hear(&mut self) -> Option<u64> {
+    /// Cores handle the messages of the directory. Returns the most sets that one of them searched in a row; none where
+    /// nobody was told of a store.
+    pub(super) fn handle_messages(&mut self) -> Option<u64> {
         self.tell_ranges_of_others();
         let mut longest = None;
         while self.shared.caches.has_messages() {
             let messages = self.shared.caches.take_messages();
             for message in &messages {
-                let searched = self.hear_one(message);
+                let searched = self.handle_message(message);
                 if message.reason == Reason::Store {
                     longest = longest.max(Some(searched));
                 }
             }
             let Some(hardware) = &mut self.shared.hardware else { continue };
-            // Whoever had translations of a line without an entry has heard that.
+            // Whoever had translations of a line without an entry has handled that.
             for message in messages.iter().filter(|message| message.reason == Reason::BackInvalidation) {
                 hardware.forget(message.line.as_physical());
             }
         }
         if let Some(hardware) = &mut self.shared.hardware {
-            hardware.heard();
+            hardware.all_handled();
         }
         longest
     }
 
-    fn hear_one(&mut self, message: &Message) -> u64 {
+    fn handle_message(&mut self, message: &Message) -> u64 {
         let Message { core, line: named, reason, cached } = *message;
         let line = named.as_physical();
         let Machine { cores, shared, scheme, .. } = self;
@@ -160,7 +161,7 @@ impl Machine {
             self.store_in_hardware(cause, core, line, at);
             let mut longest = self.probe_locally(core, line);
             let mut answered = at;
-            let remote = self.hear();
+            let remote = self.handle_messages();
             if self.tell_ranges(core, line, entries) || remote.is_some() {
                 answered += self.shared.round_trip();
             }
@@ -236,7 +237,7 @@ impl Machine {
 }
 
 impl<const F: u8> Site<'_, F> {
-    /// The same for a fault or a trap on this core. Other cores hear of it before they run again.
+    /// The same for a fault or a trap on this core. Other cores handle its messages before they run again.
     pub(super) fn complete_in_hardware<T: Translation>(
         &mut self,
         own: &mut Own<'_, T>,
@@ -322,14 +323,14 @@ impl<const F: u8> Site<'_, F> {
         for level in leaf_level..=top {
             let entry = shared.os.table(space).entry_address(leaf, addr, level);
             let marked = shared.caches.mark(self.id, entry.line().in_caches(), now, &mut shared.memory);
-            let seats = if level == leaf_level {
+            let tlb_sets = if level == leaf_level {
                 scheme.tlbs_mut().set_source(entry);
-                Some(scheme.tlbs().seats(space, addr, size))
+                Some(scheme.tlbs().tlb_sets(space, addr, size))
             } else {
                 evicted.extend(self.core.page_walk_cache.tag(space, addr, level, entry.0));
                 None
             };
-            hardware.filled(self.id, entry, seats, marked);
+            hardware.filled(self.id, entry, tlb_sets, marked);
         }
         if !hardware.is_eager() {
             return;

@@ -30,7 +30,7 @@ impl Machine {
         told
     }
 
-    /// Cores hear of the stores that others made since the last time.
+    /// Cores handle the stores that others made since the last time.
     pub(super) fn tell_ranges_of_others(&mut self) {
         let Machine { cores, shared, scheme, .. } = self;
         let Some(hardware) = &mut shared.hardware else { return };
@@ -43,7 +43,7 @@ impl Machine {
 }
 
 impl<const F: u8> Site<'_, F> {
-    /// The same for a fault or a trap on this core: the others hear of it before they run again.
+    /// The same for a fault or a trap on this core: the others handle it before they run again.
     pub(super) fn tell_ranges<T: Translation>(
         &mut self,
         own: &mut Own<'_, T>,

@@ -113,7 +113,7 @@ impl ProbeSets {
 
 /// Where a translation stands in TLBs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seats {
+pub struct TlbSets {
     /// Its sets in level 1 and level 2.
     pub sets: [u16; 2],
     /// The lowest bits of its page's number, from which arrays take the set.
@@ -162,7 +162,7 @@ impl Probed {
     }
 }
 
-/// A line of a page table was stored to, as range TLBs hear of it.
+/// A line of a page table was stored to, as range TLBs are notified of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RangeStore {
     /// The line's address.

@@ -14,7 +14,7 @@ pub mod schemes;
 mod tlb;
 mod tlbs;
 
-pub use co_tags::{ProbeSets, Probed, RangeStore, RangesFound, Resolution, Seats, Structure, Target};
+pub use co_tags::{ProbeSets, Probed, RangeStore, RangesFound, Resolution, Structure, Target, TlbSets};
 pub use kernel_state::{Backing, CountedBlock, Given, KernelState, Placer};
 pub(crate) use nested::HOST;
 pub use nested::{Nested, compose, host_table_bytes};

@@ -4,7 +4,7 @@
 //! It is generic over the [`Walker`] that serves it, so nothing here is dispatched dynamically on the way of an access.
 //! What happens rarely (shootdowns, statistics) goes through [`AnyScheme`], which knows no type.
 
-use super::co_tags::{Probed, RangeStore, RangesFound, Resolution, Seats, Target};
+use super::co_tags::{Probed, RangeStore, RangesFound, Resolution, Target, TlbSets};
 use super::kernel_state::KernelState;
 use super::parameters::TranslationParameters;
 use super::tlb::TlbEntry;
@@ -233,8 +233,8 @@ pub trait TlbSet: Debug {
         Vec::new()
     }
     /// Where level 1 and level 2 look for a page.
-    fn seats(&self, _space: SpaceId, _addr: VirtAddr, _size: PageSize) -> Seats {
-        Seats::default()
+    fn tlb_sets(&self, _space: SpaceId, _addr: VirtAddr, _size: PageSize) -> TlbSets {
+        TlbSets::default()
     }
     /// Drops the translations whose co-tags match.
     fn probe(&mut self, _target: &Target, _resolution: Resolution) -> Probed {

@@ -4,7 +4,7 @@
 //! neither inclusive nor exclusive. All arrays of a level are probed at once: that is one lookup, and its miss counts
 //! under the size that the walk (or level 2) finds.
 
-use super::co_tags::{CoTags, Probed, Resolution, Seats, Structure, Target};
+use super::co_tags::{CoTags, Probed, Resolution, Structure, Target, TlbSets};
 use super::parameters::TranslationParameters;
 use super::scheme::{Request, Walker};
 use super::tlb::{Tlb, TlbEntry, key, split_key};
@@ -341,11 +341,11 @@ impl Tlbs {
     }
 
     /// Where level 1 and level 2 look for a page.
-    pub fn seats(&self, space: SpaceId, addr: VirtAddr, size: PageSize) -> Seats {
+    pub fn tlb_sets(&self, space: SpaceId, addr: VirtAddr, size: PageSize) -> TlbSets {
         let page = addr.page_number(size);
         let key = key(space, page, size);
         let l2 = self.l2_of_size[size.index()].map_or(0, |array| self.l2[array as usize].set_number(key));
-        Seats { sets: [self.l1[size.index()].set_number(key) as u16, l2 as u16], page: page as u16 }
+        TlbSets { sets: [self.l1[size.index()].set_number(key) as u16, l2 as u16], page: page as u16 }
     }
 
     /// Drops the translations whose co-tags match.

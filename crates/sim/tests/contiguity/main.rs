@@ -410,7 +410,7 @@ fn policies_may_move_what_mechanisms_cover() {
             for contiguity in all().into_iter().chain([SchemeParameters::named("pom-tlb")]) {
                 let mut design = design(policy, "xeon-5218-dcpmm", &sets);
                 design.translation.scheme = contiguity;
-                hasten(&mut design, 2000);
+                shorten_periods(&mut design, 2000);
                 let outcome = run(&design, &mut *workload("gups,bytes=24 MiB,updates=4e4"), Fidelity::Full);
                 let n = |name: &str| outcome.stats.integer(name);
                 moved += n("vmstat.pgmigrate_success");
@@ -431,7 +431,7 @@ fn parts_share_faults_and_copies() {
     for (policy, pages) in [("thp", "4k"), ("trident", "4k"), ("nimble", "thp")] {
         let sets = [("tier.dram.capacity", "12 MiB"), ("os.reserved", "0 KiB"), ("os.pages", pages)];
         let mut design = design(policy, "xeon-5218-dcpmm", &sets);
-        hasten(&mut design, 2000);
+        shorten_periods(&mut design, 2000);
         let options = Options { parts: true, whole: true, ..Options::default() };
         let outcome = run_with(&design, &mut *endless("kv,keys=8e3,requests=2e5"), options).unwrap();
         let sum = |of: fn(&PartCost) -> u64| outcome.parts.iter().map(|part| of(&part.cost)).sum::<u64>();
@@ -450,7 +450,7 @@ fn parts_share_faults_and_copies() {
 }
 
 /// Divides the periods of a design's policy, so that short runs see it act.
-fn hasten(design: &mut Design, by: u32) {
+fn shorten_periods(design: &mut Design, by: u32) {
     let policy = design.os.policy.as_mut().unwrap();
     policy.parameters = terrace_policy::find(&policy.name).unwrap().scaled(&policy.parameters, by).unwrap();
 }

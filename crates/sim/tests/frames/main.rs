@@ -58,8 +58,8 @@ fn order_and_look<T: Send + 'static>(
     let (seen, log) = shared((Vec::new(), None));
     let mut step = 0;
     probe(program, design, Fidelity::Full, (TIER, SignalSet::NONE), move |now, signals, memory| {
-        let news = signals.iter().filter(|signal| !matches!(signal, Signal::Tick));
-        log.lock().unwrap().0.extend(news.copied());
+        let others = signals.iter().filter(|signal| !matches!(signal, Signal::Tick));
+        log.lock().unwrap().0.extend(others.copied());
         let times = [0, 400_000, 1_500_000];
         if step < 3 && now.0 >= times[step] {
             match step {
@@ -132,8 +132,8 @@ fn what_processes_share_moves_for_all_of_them() {
         Fidelity::Full,
         (TIER, SignalSet::NONE),
         move |now, signals, memory| {
-            let news = signals.iter().filter(|signal| !matches!(signal, Signal::Tick));
-            log.lock().unwrap().0.extend(news.copied());
+            let others = signals.iter().filter(|signal| !matches!(signal, Signal::Tick));
+            log.lock().unwrap().0.extend(others.copied());
             // The child is there after a good two milliseconds.
             let times = [0, 2_600_000, 3_600_000];
             if step < 3 && now.0 >= times[step] {
@@ -278,10 +278,10 @@ fn a_huge_page_changes_places_with_a_mixture() {
                 step += 1;
             }
         }
-        let news: Vec<_> = signals.iter().filter(|signal| !matches!(signal, Signal::Tick)).collect();
+        let others: Vec<_> = signals.iter().filter(|signal| !matches!(signal, Signal::Tick)).collect();
         let failed = |signal: &&&Signal| matches!(signal, Signal::Done { outcome: Outcome::Unmovable, .. });
         // Only the block with the page tables refuses.
-        assert!(news.iter().filter(failed).count() <= 1);
+        assert!(others.iter().filter(failed).count() <= 1);
         [0, 1_000_000, 2_000_000, 3_500_000].get(step).map_or(NextTick::Never, |at| NextTick::At(Moment(*at)))
     });
     let seen = seen.lock().unwrap();

@@ -111,8 +111,8 @@ where
     let mut given = false;
     let outcome =
         probe(program, design, Fidelity::Full, (first, SignalSet::NONE), move |now, signals, memory| {
-            let news = signals.iter().filter(|signal| !matches!(signal, Signal::Tick));
-            log.lock().unwrap().extend(news.copied());
+            let others = signals.iter().filter(|signal| !matches!(signal, Signal::Tick));
+            log.lock().unwrap().extend(others.copied());
             if now.0 < after {
                 return NextTick::At(Moment(after));
             }
@@ -137,15 +137,15 @@ pub fn outcomes(signals: &[Signal]) -> Vec<terrace_policy::Outcome> {
 /// What is done to memory at a time of the run.
 pub type TimedStep = (u64, Box<dyn FnMut(&mut dyn MemorySystem) + Send>);
 
-/// Runs a program and does each step at its time, in nanoseconds. Returns all news but ticks, and fails if the program
+/// Runs a program and does each step at its time, in nanoseconds. Returns all signals but ticks, and fails if the program
 /// ends before the last step.
 pub fn at_times(program: &Program, design: &Design, steps: Vec<TimedStep>) -> Vec<Signal> {
     let (signals, log) = shared(Vec::new());
     let (left, mut steps) = (Arc::new(Mutex::new(steps.len())), steps.into_iter().peekable());
     let to_do = Arc::clone(&left);
     probe(program, design, Fidelity::Full, (TierId(0), SignalSet::NONE), move |now, signals, memory| {
-        let news = signals.iter().filter(|signal| !matches!(signal, Signal::Tick));
-        log.lock().unwrap().extend(news.copied());
+        let others = signals.iter().filter(|signal| !matches!(signal, Signal::Tick));
+        log.lock().unwrap().extend(others.copied());
         while let Some((_, mut step)) = steps.next_if(|(at, _)| *at <= now.0) {
             step(memory);
             *to_do.lock().unwrap() -= 1;

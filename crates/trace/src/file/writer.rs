@@ -214,7 +214,7 @@ impl TraceWriter {
 
 impl Drop for TraceWriter {
     fn drop(&mut self) {
-        // Nobody is left to hear of an error here; `finish` is for those who want to.
+        // No caller is left to report an error to; `finish` is for those who want to.
         if self.output.is_some() {
             let _ = self.close_chunk();
             let _ = self.join();

@@ -108,15 +108,15 @@ pub async fn events(State(shared): State<Shared>) -> Sse<impl Stream<Item = Resu
         let count = *changes.borrow_and_update();
         Some((Event::default().event("catalog").data(count.to_string()), (changes, false)))
     });
-    // Without an engine, and after its end, a page still hears of folders.
+    // Without an engine, and after its end, a page still gets changes of folders.
     let page = shared.live.as_ref().map(Page::open);
-    let news = stream::unfold((shared.news, page, true), |(mut news, page, is_first)| async move {
-        if page.is_none() || (!is_first && news.changed().await.is_err()) {
+    let updates = stream::unfold((shared.updates, page, true), |(mut updates, page, is_first)| async move {
+        if page.is_none() || (!is_first && updates.changed().await.is_err()) {
             return std::future::pending().await;
         }
-        let events = news.borrow_and_update().events();
-        Some((stream::iter(events), (news, page, false)))
+        let events = updates.borrow_and_update().events();
+        Some((stream::iter(events), (updates, page, false)))
     })
     .flatten();
-    Sse::new(stream::select(changes, news).map(Ok)).keep_alive(KeepAlive::default())
+    Sse::new(stream::select(changes, updates).map(Ok)).keep_alive(KeepAlive::default())
 }

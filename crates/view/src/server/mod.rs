@@ -11,7 +11,7 @@ mod token;
 pub use token::Token;
 
 use crate::library::Library;
-use crate::live::{Live, News};
+use crate::live::{Live, Updates};
 use axum::Router;
 use axum::routing::{get, post};
 use std::future::Future;
@@ -49,7 +49,7 @@ struct Shared {
     changes: watch::Receiver<u64>,
     live: Option<Arc<Live>>,
     /// What the engine has last said.
-    news: watch::Receiver<News>,
+    updates: watch::Receiver<Updates>,
     open: Arc<tokio::sync::Semaphore>,
 }
 
@@ -87,7 +87,7 @@ impl Viewer {
                 }
             }
         })?;
-        let (tell, news) = watch::channel(News::default());
+        let (tell, updates) = watch::channel(Updates::default());
         if let Some(live) = self.live.clone() {
             let asked = stop.clone();
             std::thread::Builder::new().name("live".to_owned()).spawn(move || live.follow(&tell, &asked))?;
@@ -98,7 +98,7 @@ impl Viewer {
             library: self.library,
             changes,
             live: self.live,
-            news,
+            updates,
             open: Arc::new(tokio::sync::Semaphore::new(CONNECTIONS)),
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

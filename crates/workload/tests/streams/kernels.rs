@@ -243,8 +243,7 @@ fn lbm_reads_inner_cells_whole_and_writes_each_of_their_distributions_once() {
     // A cell is five pieces.
     let written = pieces("lbm,side=12", "next lattice", 32);
     let at = |x: usize, y: usize, z: usize| written[5 * ((z * 12 + y) * 12 + x)..][..5].iter().sum::<u64>();
-    // A cell deep inside hears from 19, the middle of a side wall from the five before it, an edge from one, a corner from
-    // none.
+    // A cell deep inside reads 19 cells, the middle of a side wall the five before it, an edge one, a corner none.
     assert_eq!([at(5, 5, 5), at(0, 5, 5), at(0, 0, 5), at(0, 0, 0)], [19, 5, 1, 0]);
 }
 

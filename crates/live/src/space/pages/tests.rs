@@ -73,7 +73,7 @@ fn pieces_of_a_page_that_fell_apart_are_not_on_their_way() {
 }
 
 #[test]
-fn huge_pages_are_seen_up_to_the_first_that_is_news() {
+fn huge_pages_are_seen_up_to_the_first_that_changed() {
     let mut map = PageStates::default();
     for chunk in [2, 3, 5] {
         let state = map.whole_mut(chunk * CHUNK, PageSize::Huge);

@@ -10,7 +10,7 @@ use super::super::sharers::WideSet;
 use super::{Below, Hierarchy};
 use terrace_model::{CacheLine, CoreId, Time};
 
-/// Why a core hears of a line.
+/// Why a core gets a message of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// Somebody stores to it.
@@ -86,7 +86,7 @@ impl Hierarchy {
         }
     }
 
-    /// The messages that cores have not heard yet, in the order in which they were sent.
+    /// The messages that cores have not handled yet, in the order in which they were sent.
     pub fn take_messages(&mut self) -> Vec<Message> {
         self.translations.as_mut().map(|own| std::mem::take(&mut own.messages)).unwrap_or_default()
     }
@@ -171,8 +171,8 @@ impl Hierarchy {
         (by_request, new)
     }
 
-    /// The sharers of a line of translations, except for one core, lose the line and hear of the store to it. Other lines
-    /// leave the private caches as ever. Returns how many cores held the line, and whether one had modified it.
+    /// The sharers of a line of translations, except for one core, lose the line and get a message of the store to it. Other
+    /// lines leave the private caches as ever. Returns how many cores held the line, and whether one had modified it.
     pub fn tell_sharers(&mut self, line: CacheLine, except: Option<CoreId>) -> (u64, bool) {
         match self.directory {
             AnyDirectory::None => (0, false),
@@ -210,8 +210,8 @@ impl Hierarchy {
         }
     }
 
-    /// `core` heard of a store to a line and keeps other translations made from it: it stays a sharer, and nobody may store
-    /// to the line without asking.
+    /// `core` handled the message of a store to a line and keeps other translations made from it: it stays a sharer, and
+    /// nobody may store to the line without asking.
     pub fn keep_sharer<B: Below>(&mut self, core: CoreId, line: CacheLine, now: Time, below: &mut B) {
         match self.directory {
             AnyDirectory::None => {}

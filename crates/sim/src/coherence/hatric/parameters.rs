@@ -17,7 +17,7 @@ pub struct HatricParameters {
     /// How the core that stores loses its own translations.
     #[parameter(default = LocalStores::Probe)]
     pub local_stores: LocalStores,
-    /// What the directory hears of a fill whose walk found its line in the private caches.
+    /// What the directory is notified of when a fill's walk found its line in the private caches.
     #[parameter(default = FillNotices::Message)]
     pub fill_notices: FillNotices,
     /// What the directory keeps of the TLB sets of an entry.
@@ -77,7 +77,7 @@ pub enum LocalStores {
     Software,
 }
 
-/// What the directory hears of a fill whose walk found its line in the private caches, and so sent no request.
+/// What the directory is notified of when a fill's walk found its line in the private caches, and so sent no request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Choice)]
 #[serde(rename_all = "kebab-case")]
 pub enum FillNotices {

@@ -1,7 +1,7 @@
 //! The TLB sets in which entries of a line of a page table are held: the directory entries beside the line's own.
 
 use super::parameters::{Granularity, HatricParameters, SetNumbers, Synonyms};
-use crate::translate::{ProbeSets, Seats, Target};
+use crate::translate::{ProbeSets, Target, TlbSets};
 use std::collections::HashMap;
 use terrace_model::Line;
 
@@ -32,11 +32,11 @@ pub(crate) struct LineSets {
 
 impl LineSets {
     /// A translation of entry `entry` of `line` was put into these sets.
-    pub fn note(&mut self, keys: &HatricParameters, line: Line, entry: usize, seats: Seats) {
+    pub fn note(&mut self, keys: &HatricParameters, line: Line, entry: usize, tlb_sets: TlbSets) {
         let known = &mut self.lines.entry(line).or_default()[entry];
         let sets = match keys.set_numbers {
-            SetNumbers::Whole => seats.sets,
-            SetNumbers::SixBits => [seats.page % SIX_BITS; 2],
+            SetNumbers::Whole => tlb_sets.sets,
+            SetNumbers::SixBits => [tlb_sets.page % SIX_BITS; 2],
         };
         match known {
             Known::Nothing => *known = Known::One(sets),
@@ -112,16 +112,16 @@ mod tests {
         ProbeSets::Listed(numbers.to_vec())
     }
 
-    fn seats(l1: u16, l2: u16) -> Seats {
-        Seats { sets: [l1, l2], page: l2 }
+    fn tlb_sets(l1: u16, l2: u16) -> TlbSets {
+        TlbSets { sets: [l1, l2], page: l2 }
     }
 
     #[test]
     fn a_line_looks_where_its_entries_were_filled() {
         let keys = HatricParameters::default();
         let mut sets = LineSets::default();
-        sets.note(&keys, Line(0x40), 1, seats(5, 69));
-        sets.note(&keys, Line(0x40), 2, seats(6, 70));
+        sets.note(&keys, Line(0x40), 1, tlb_sets(5, 69));
+        sets.note(&keys, Line(0x40), 2, tlb_sets(6, 70));
         let line = Target { address: 0x1000, l1: listed(&[5, 6]), l2: listed(&[69, 70]) };
         assert_eq!(sets.targets(&keys, Line(0x40), 0b10, false), [line]);
         let all = Target { address: 0x1000, l1: ProbeSets::All, l2: ProbeSets::All };
@@ -141,7 +141,7 @@ mod tests {
     fn six_bits_mean_several_sets_of_level_2() {
         let keys = HatricParameters { set_numbers: SetNumbers::SixBits, ..HatricParameters::default() };
         let mut sets = LineSets::default();
-        sets.note(&keys, Line(3), 0, Seats { sets: [5, 69], page: 0x145 });
+        sets.note(&keys, Line(3), 0, TlbSets { sets: [5, 69], page: 0x145 });
         let target = sets.targets(&keys, Line(3), 1, false).remove(0);
         assert_eq!(target.l2.of(128), [5, 69], "seven bits cut to six");
         assert_eq!(target.l1.of(16), [5], "four bits are among them");
@@ -152,7 +152,7 @@ mod tests {
         );
         let whole = HatricParameters::default();
         sets.forget(Line(3));
-        sets.note(&whole, Line(3), 0, Seats { sets: [5, 69], page: 0x145 });
+        sets.note(&whole, Line(3), 0, TlbSets { sets: [5, 69], page: 0x145 });
         assert_eq!(sets.targets(&whole, Line(3), 1, false)[0].l2.of(128), [69]);
     }
 
@@ -161,13 +161,13 @@ mod tests {
         let keys = HatricParameters::default();
         let mut sets = LineSets::default();
         for (l1, l2) in [(1, 17), (1, 17), (2, 18)] {
-            sets.note(&keys, Line(9), 4, seats(l1, l2));
+            sets.note(&keys, Line(9), 4, tlb_sets(l1, l2));
         }
         assert_eq!(sets.targets(&keys, Line(9), 1, false)[0].l1, ProbeSets::All);
         let keys = HatricParameters { synonyms: Synonyms::ListAll, ..keys };
         let mut sets = LineSets::default();
         for (l1, l2) in [(1, 17), (1, 17), (2, 18), (3, 19), (2, 18)] {
-            sets.note(&keys, Line(9), 4, seats(l1, l2));
+            sets.note(&keys, Line(9), 4, tlb_sets(l1, l2));
         }
         assert_eq!(sets.targets(&keys, Line(9), 1, false)[0].l2, listed(&[17, 18, 19]));
     }

@@ -6,7 +6,7 @@ use super::parameters::{
 };
 use super::sets::LineSets;
 use crate::cache::Reason;
-use crate::translate::{Probed, RangeStore, RangesFound, Resolution, Seats, Target};
+use crate::translate::{Probed, RangeStore, RangesFound, Resolution, Target, TlbSets};
 use std::collections::HashMap;
 use terrace_model::{CoreId, LINE_BYTES, Line, PhysAddr, Stats, Time, Unit};
 
@@ -40,7 +40,7 @@ pub(crate) struct HardwareCounters {
     pub ranges_dropped: u64,
     pub ranges_cut: u64,
     pub range_addresses: u64,
-    /// Fills that the directory heard of, by the walk's request or by a notice.
+    /// Fills that the directory was notified of, by the walk's request or by a notice.
     pub noted_fills: u64,
 }
 
@@ -82,7 +82,7 @@ pub(crate) struct Hardware {
     pub evicted: Vec<u64>,
     /// Whether cores have ranges, which stores have to reach.
     pub has_ranges: bool,
-    /// Stores of a core that the ranges of the others have not heard of.
+    /// Stores of a core that the ranges of the others have not handled.
     pub untold: Vec<(CoreId, RangeStore)>,
     sets: LineSets,
     /// Where cores made translations, by line and core, if the directory knows.
@@ -149,7 +149,7 @@ impl Hardware {
     /// A core's walker made a translation of the page-table entry at `entry`: of a page, which then stands in these sets
     /// of TLBs, or one of the page-walk cache. `marked`: whether a request told the directory, and whether it knew nothing
     /// of the line before.
-    pub fn filled(&mut self, core: CoreId, entry: PhysAddr, seats: Option<Seats>, marked: (bool, bool)) {
+    pub fn filled(&mut self, core: CoreId, entry: PhysAddr, tlb_sets: Option<TlbSets>, marked: (bool, bool)) {
         let (line, index) = (entry.line(), (entry.0 % LINE_BYTES / 8) as usize);
         let (by_request, new) = marked;
         let needs_notice = match self.keys.fill_notices {
@@ -159,13 +159,13 @@ impl Hardware {
         self.counters.fill_notices += u64::from(needs_notice && !by_request);
         self.counters.noted_fills += u64::from(needs_notice || by_request);
         self.counters.co_tag_fills += 1;
-        if let Some(seats) = seats
+        if let Some(tlb_sets) = tlb_sets
             && self.keys.fill_notices == FillNotices::Message
         {
-            self.sets.note(&self.keys, line, index, seats);
+            self.sets.note(&self.keys, line, index, tlb_sets);
         }
         if self.keys.tracking == Tracking::Fine {
-            let bit = if seats.is_some() { IN_TLBS } else { IN_WALK_CACHE };
+            let bit = if tlb_sets.is_some() { IN_TLBS } else { IN_WALK_CACHE };
             *self.structures.entry((line, core)).or_default() |= bit;
         }
     }
@@ -178,7 +178,7 @@ impl Hardware {
         }
     }
 
-    /// The same as range TLBs hear of it.
+    /// The same as range TLBs are notified of it.
     pub fn store_to_ranges(&self, line: Line, entries: u8) -> RangeStore {
         let entries = if self.keys.granularity == Granularity::Entry { entries } else { u8::MAX };
         RangeStore { line: line.addr(), entries, resolution: self.resolution() }
@@ -194,12 +194,12 @@ impl Hardware {
         own.probed.add(&found.in_tlbs);
     }
 
-    /// All messages were heard.
-    pub fn heard(&mut self) {
+    /// All messages were handled.
+    pub fn all_handled(&mut self) {
         self.written.clear();
     }
 
-    /// What a core looks for when it hears of a line: in TLBs, and whether in the page-walk cache.
+    /// What a core looks for when it gets a message of a line: in TLBs, and whether in the page-walk cache.
     pub fn targets(&self, core: CoreId, line: Line, reason: Option<Reason>) -> (Vec<Target>, bool) {
         let written = self.written.iter().find(|(known, _)| *known == line).map_or(u8::MAX, |known| known.1);
         let written = if reason == Some(Reason::BackInvalidation) { u8::MAX } else { written };
@@ -236,7 +236,7 @@ impl Hardware {
         self.sets.forget(line);
     }
 
-    /// Whether a store that all have heard of leaves nobody with translations of the line.
+    /// Whether a store whose messages are all handled leaves nobody with translations of the line.
     pub fn stores_leave_nothing(&self) -> bool {
         self.keys.granularity != Granularity::Entry && self.keys.local_stores == LocalStores::Probe
     }

@@ -2,7 +2,7 @@
 
 use crate::os::{Leaf, PageTable, Pte};
 use crate::translate::{
-    Probed, Request, Resolution, Seats, Stop, Target, TlbCounters, TlbHit, TlbSet, Tlbs, Translation, Walk,
+    Probed, Request, Resolution, Stop, Target, TlbCounters, TlbHit, TlbSet, TlbSets, Tlbs, Translation, Walk,
     Walker,
 };
 use terrace_model::{AddressRange, PageSize, PhysAddr, SpaceId, Time, VirtAddr};
@@ -36,8 +36,8 @@ impl TlbSet for Tlbs {
         Tlbs::take_evicted(self)
     }
 
-    fn seats(&self, space: SpaceId, addr: VirtAddr, size: PageSize) -> Seats {
-        Tlbs::seats(self, space, addr, size)
+    fn tlb_sets(&self, space: SpaceId, addr: VirtAddr, size: PageSize) -> TlbSets {
+        Tlbs::tlb_sets(self, space, addr, size)
     }
 
     fn probe(&mut self, target: &Target, resolution: Resolution) -> Probed {

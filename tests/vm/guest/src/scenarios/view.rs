@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_secs(8);
 /// No answer takes longer.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// `terrace view`, and what an open page hears. It ends with this.
+/// `terrace view`, and what an open page is sent. It ends with this.
 struct Page {
     child: Child,
     address: String,
@@ -56,7 +56,7 @@ impl Page {
         let (deadline, mut event) = (Instant::now() + PATIENCE, String::new());
         loop {
             let mut line = String::new();
-            ensure!(self.events.read_line(&mut line)? > 0, "the page hears nothing more");
+            ensure!(self.events.read_line(&mut line)? > 0, "the page is sent nothing more");
             ensure!(Instant::now() < deadline, "no event \"{name}\" came");
             match line.trim_end().split_once(": ") {
                 Some(("event", value)) => event = value.to_owned(),

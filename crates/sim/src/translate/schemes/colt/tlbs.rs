@@ -4,8 +4,8 @@ use super::run::PageRun;
 use super::{CoalescedLevels, CoalescedParameters};
 use crate::os::{Leaf, PageTable, Pte};
 use crate::translate::{
-    Associativity, ProbeSets, Probed, Request, Resolution, Seats, Structure, Target, TlbCounters, TlbHit,
-    TlbSet, TranslationParameters, base_pages,
+    Associativity, ProbeSets, Probed, Request, Resolution, Structure, Target, TlbCounters, TlbHit, TlbSet,
+    TlbSets, TranslationParameters, base_pages,
 };
 use terrace_model::{AddressRange, PageSize, PhysAddr, SpaceId, VirtAddr};
 
@@ -339,11 +339,11 @@ impl TlbSet for CoalescedTlbs {
         self.source = entry.0;
     }
 
-    fn seats(&self, _space: SpaceId, addr: VirtAddr, size: PageSize) -> Seats {
+    fn tlb_sets(&self, _space: SpaceId, addr: VirtAddr, size: PageSize) -> TlbSets {
         let (at, page) = (size.index(), addr.page_number(size));
         let set = |array: &Array, group: u64| (page / group % (array.sets.len() as u64).max(1)) as u16;
         let l2 = self.l2_of_size[at].map_or(0, |array| set(&self.l2[array as usize], self.l2_group[at]));
-        Seats { sets: [set(&self.l1[at], self.l1_group[at]), l2], page: page as u16 }
+        TlbSets { sets: [set(&self.l1[at], self.l1_group[at]), l2], page: page as u16 }
     }
 
     fn probe(&mut self, target: &Target, resolution: Resolution) -> Probed {
