@@ -422,3 +422,33 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn with_hardware_no_policy_of_a_native_machine_interrupts_a_core() {
+    let policies = [
+        ("nimble", &[("period", "200 us")][..]),
+        ("ambix", &[("period", "200 us"), ("delay", "20 us")]),
+        ("tpp", &[("scan_period", "200 us"), ("scan_size", "4 MiB")]),
+        ("ranger", &[("period", "200 us")]),
+    ];
+    for (name, parameters) in policies {
+        let run = |coherence: &str| {
+            let sets =
+                [("tier.0.capacity", "16 MiB"), ("tier.1.capacity", "256 MiB"), ("os.reserved", "0 MiB")];
+            let mut sets: Vec<(String, String)> =
+                sets.map(|(key, value)| (key.into(), value.into())).to_vec();
+            sets.push(("os.policy.name".into(), name.into()));
+            let own = parameters.iter().map(|(key, value)| (format!("os.policy.{key}"), (*value).to_owned()));
+            sets.extend(own);
+            let sets: Vec<(&str, &str)> = sets.iter().map(|(key, value)| (&**key, &**value)).collect();
+            let design = design(coherence, "haswell-32", &sets);
+            run(&design, &mut *workload("kv,keys=6e4,requests=1e4,threads=4"), Fidelity::Full)
+        };
+        let [software, hardware] = ["hatric-sw", "hatric"].map(run);
+        for outcome in [&software, &hardware] {
+            assert!(count(outcome, "policy.shootdowns") > 0, "{name} changes entries that cores hold");
+        }
+        assert!(count(&software, "policy.interrupts") > 0, "{name}");
+        assert_eq!(count(&hardware, "policy.interrupts"), 0, "{name}");
+    }
+}
