@@ -37,6 +37,25 @@ fn a_program_streams_into_a_comparison_without_a_file() {
 }
 
 #[test]
+fn a_program_runs_natively_and_in_a_virtual_machine() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = terrace();
+    command.current_dir(folder.path());
+    let program = ["--", "sh", "-c", "echo hello"];
+    let text = stdout(command.args(["compare", "native-2m", "virtual-2m", "--no-intervals"]).args(program));
+    let head = text.lines().find(|line| line.contains("guest refs")).expect("a table of virtual machines");
+    assert!(head.contains("host refs") && head.contains("exits") && head.contains("interr"), "{head}");
+    let content = std::fs::read_to_string(folder.path().join("terrace-compare/results.json")).unwrap();
+    let document: serde_json::Value = serde_json::from_str(&content).unwrap();
+    let of_run = |run: usize, name: &str| {
+        document["runs"][run]["stats"].pointer(name).and_then(|value| value.as_u64())
+    };
+    assert!(of_run(1, "/walk/host_refs").is_some_and(|references| references > 0), "walks in two dimensions");
+    assert!(of_run(1, "/host/ept_violations").is_some_and(|violations| violations > 0));
+    assert_eq!(of_run(0, "/walk/host_refs"), None, "no second dimension natively");
+}
+
+#[test]
 fn a_program_that_fails_is_said_and_its_trace_kept() {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("false.trace");

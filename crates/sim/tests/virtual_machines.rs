@@ -9,7 +9,8 @@ use support::*;
 use terrace_model::{Bytes, Frequency, PageSize, TierId};
 use terrace_policy::{Move, MoveOptions, PageId};
 use terrace_sim::design::{
-    Design, GuestTierParameters, HostParameters, Library, NestedParameters, VmParameters, WalkCacheTags,
+    Design, GuestTierParameters, HostParameters, Library, NestedParameters, VmParameters,
+    WalkCacheDimensions, WalkCacheTags,
 };
 use terrace_sim::{Fidelity, Options};
 use terrace_trace::Event;
@@ -186,6 +187,27 @@ fn a_walk_cache_by_guest_virtual_addresses_spares_the_first_tables_translation()
     let first = [4 + 1 + 3 * (1 + 1) + 1, 4 + 3 + 1];
     assert_eq!(references_of(WalkCacheTags::GuestPhysical), [2, first[0] + 3, first[1] + 2]);
     assert_eq!(references_of(WalkCacheTags::GuestVirtual), [2, first[0] + 2, first[1] + 1]);
+}
+
+#[test]
+fn a_walk_cache_of_one_dimension_spares_nothing_of_the_hosts_table() {
+    let references_of = |host: Option<PageSize>, pages: u64| {
+        let mut design = virtual_machine(PageSize::Base, PageSize::Base);
+        design.translation.page_walk_cache.entries = 32;
+        let nested = design.translation.nested.as_mut().unwrap();
+        nested.walk_cache_dimensions = WalkCacheDimensions::Guest;
+        nested.host = host;
+        if host.is_some() {
+            (design.vm, design.host) = (None, None);
+        }
+        walk_references(&sweep(PageSize::Base, pages).run(&design, Fidelity::Translation))
+    };
+    // A real table of the host's, and a constant one. First walk: four entries of the guest, for each of which and for the
+    // data four of the host. Second: the cache knows where the guest's leaf lies in the guest.
+    for host in [None, Some(PageSize::Base)] {
+        assert_eq!(references_of(host, 1), [1, 24, 20], "{host:?}");
+        assert_eq!(references_of(host, 2), [2, 24 + 9, 20 + 8], "{host:?}");
+    }
 }
 
 #[test]

@@ -44,7 +44,8 @@ pub use crate::translate::schemes::rmm::RangeParameters;
 pub use crate::translate::schemes::spot::SpotParameters;
 pub use crate::translate::{
     Associativity, FullKeyword, L2TlbArrayParameters, L2TlbParameters, NestedParameters,
-    PageWalkCacheParameters, SchemeParameters, TlbParameters, TranslationParameters, WalkCacheTags,
+    PageWalkCacheParameters, SchemeParameters, TlbParameters, TranslationParameters, WalkCacheDimensions,
+    WalkCacheTags,
 };
 
 #[cfg(test)]

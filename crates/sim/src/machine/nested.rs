@@ -170,8 +170,9 @@ impl<const F: u8> Site<'_, F> {
         let place = PhysAddr(addr.0);
         let Some(nested) = &mut self.core.nested else { return (place, at) };
         at += self.shared.timing.nested_tlb;
+        let caches_host = nested.caches_host;
         let levels = nested.levels_to_fetch(addr, &mut self.core.page_walk_cache);
-        if levels.len() > 0 {
+        if levels.len() > 0 && caches_host {
             at += self.shared.timing.page_walk_cache;
         }
         for level in levels {
@@ -205,21 +206,28 @@ impl<const F: u8> Site<'_, F> {
             );
             return (place(hit), at);
         }
-        at += self.shared.timing.page_walk_cache;
+        let caches_host = self.core.nested.as_ref().is_some_and(|nested| nested.caches_host);
+        if caches_host {
+            at += self.shared.timing.page_walk_cache;
+        }
         let Some(hypervisor) = &mut self.shared.hypervisor else { return (PhysAddr(addr.0), at) };
         let in_space = addr.in_host_space();
         let Some(leaf) = hypervisor.find(addr) else { return (PhysAddr(addr.0), at) };
         let pte = hypervisor.os.mark(hypervisor.space_of(addr), in_space, &leaf, write);
         let sets_bits = pte != leaf.pte;
         let lowest = leaf.size.index() as u32 + 1;
-        let start = self.core.page_walk_cache.start_level(HOST, in_space, lowest, hypervisor.os.levels());
+        let cache = caches_host.then_some(&mut self.core.page_walk_cache);
+        let levels = hypervisor.os.levels();
+        let start = cache.map_or(levels, |cache| cache.start_level(HOST, in_space, lowest, levels));
         for level in (lowest..=start).rev() {
             let Some(entry) = self.host_entry(&leaf, addr, level) else { continue };
             at = self.fetch_entry::<T>(kernel, entry, sets_bits && level == lowest, at);
             self.name_entry(HOST_LEVELS[level as usize % 6]);
             self.shared.walks.memory_refs += 1;
         }
-        self.core.page_walk_cache.fill(HOST, in_space, lowest + 1, start);
+        if caches_host {
+            self.core.page_walk_cache.fill(HOST, in_space, lowest + 1, start);
+        }
         let hit = TlbHit { entry: TlbEntry::new(pte.frame(), pte.is_writable_in_tlb()), size: leaf.size };
         if let Some(nested) = &mut self.core.nested {
             nested.references += u64::from(start + 1 - lowest);

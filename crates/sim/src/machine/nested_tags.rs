@@ -20,7 +20,8 @@ impl<const F: u8> Site<'_, F> {
         if self.shared.hardware.as_ref().is_none_or(|hardware| !hardware.covers.walk_cache) {
             return;
         }
-        let in_walk_cache = self.core.page_walk_cache.has_co_tags();
+        let caches_host = self.core.nested.as_ref().is_some_and(|nested| nested.caches_host);
+        let in_walk_cache = caches_host && self.core.page_walk_cache.has_co_tags();
         let top = if in_walk_cache { start } else { lowest };
         for level in lowest..=top {
             let Some(entry) = self.host_entry(leaf, addr, level) else { continue };

@@ -20,7 +20,7 @@
 
 use super::co_tags::{CoTags, ProbeSets, Probed, Resolution, Structure};
 use super::page_walk_cache::PageWalkCache;
-use super::parameters::{NestedParameters, WalkCacheTags};
+use super::parameters::{NestedParameters, WalkCacheDimensions, WalkCacheTags};
 use super::tlb::{Tlb, TlbEntry, key, split_key};
 use super::tlbs::TlbHit;
 use std::iter::Rev;
@@ -42,6 +42,8 @@ pub struct Nested {
     seen: [bool; 3],
     /// What the page-walk cache holds of the guest's tables.
     pub walk_cache: WalkCacheTags,
+    /// Whether it holds entries of the host's.
+    pub caches_host: bool,
     /// Guest-physical addresses that the nested TLB knew.
     pub hits: u64,
     /// Those it did not know.
@@ -144,6 +146,7 @@ impl Nested {
             co_tags: None,
             seen: [false; 3],
             walk_cache: parameters.walk_cache,
+            caches_host: parameters.walk_cache_dimensions == WalkCacheDimensions::Both,
             hits: 0,
             misses: 0,
             references: 0,
@@ -162,8 +165,11 @@ impl Nested {
         }
         self.misses += 1;
         self.tlb.insert(page, TlbEntry(0));
-        let start = cache.start_level(HOST, addr.in_host_space(), leaf, levels);
-        cache.fill(HOST, addr.in_host_space(), leaf + 1, start);
+        let mut start = levels;
+        if self.caches_host {
+            start = cache.start_level(HOST, addr.in_host_space(), leaf, levels);
+            cache.fill(HOST, addr.in_host_space(), leaf + 1, start);
+        }
         self.references += u64::from(start + 1 - leaf);
         (leaf..start + 1).rev()
     }
@@ -289,6 +295,7 @@ mod tests {
                 host: Some(host),
                 tlb: cache.clone(),
                 walk_cache: WalkCacheTags::default(),
+                walk_cache_dimensions: WalkCacheDimensions::default(),
             };
             let mut nested = Nested::new(&parameters, 4, memory, memory).unwrap();
             let mut walks = PageWalkCache::new(&cache).unwrap();

@@ -295,6 +295,20 @@ pub enum WalkCacheTags {
     GuestVirtual,
 }
 
+/// Which page table's intermediate entries the page-walk cache holds (the page walk caches of Bhargava et al., ASPLOS 2008,
+/// section 4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Choice)]
+#[serde(rename_all = "kebab-case")]
+pub enum WalkCacheDimensions {
+    /// Those of both tables (their "2D_PWC").
+    #[default]
+    #[choice("both")]
+    Both,
+    /// The guest's alone (their "1D_PWC"): what the nested TLB does not know is walked from the host's root.
+    #[choice("guest")]
+    Guest,
+}
+
 /// Nested paging: a host's page table under the program's.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
 #[parameter(table)]
@@ -311,11 +325,23 @@ pub struct NestedParameters {
     /// What the page-walk cache holds of the guest's tables.
     #[serde(default)]
     pub walk_cache: WalkCacheTags,
+    /// Whose tables the page-walk cache holds entries of.
+    #[serde(default, skip_serializing_if = "holds_both")]
+    pub walk_cache_dimensions: WalkCacheDimensions,
+}
+
+fn holds_both(dimensions: &WalkCacheDimensions) -> bool {
+    *dimensions == WalkCacheDimensions::Both
 }
 
 impl Default for NestedParameters {
     fn default() -> NestedParameters {
-        NestedParameters { host: None, tlb: nested_tlb(), walk_cache: WalkCacheTags::default() }
+        NestedParameters {
+            host: None,
+            tlb: nested_tlb(),
+            walk_cache: WalkCacheTags::default(),
+            walk_cache_dimensions: WalkCacheDimensions::default(),
+        }
     }
 }
 
