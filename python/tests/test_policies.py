@@ -105,7 +105,7 @@ def test_memory_is_lent_to_one_thread():
 def test_exact_accesses_and_hint_faults_are_signals():
     seen = set()
 
-    class Hears(terrace.Policy):
+    class Gets(terrace.Policy):
         needs = ("hint-faults", "exact-accesses")
         signals = ("allocated",)
 
@@ -116,5 +116,5 @@ def test_exact_accesses_and_hint_faults_are_signals():
             return now + nanoseconds("1 ms")
 
     # Larger than the caches, so that accesses reach memory.
-    terrace.run("first-touch", "gups,bytes=64MiB,updates=2e5", policy=Hears(), whole=True, **MACHINE)
+    terrace.run("first-touch", "gups,bytes=64MiB,updates=2e5", policy=Gets(), whole=True, **MACHINE)
     assert {"tick", "allocated", "access", "hint-fault"} <= seen

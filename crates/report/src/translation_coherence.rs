@@ -19,7 +19,7 @@ pub struct TranslationCoherence {
     pub shootdowns: u64,
     /// Processors that were interrupted for them, those that left a guest among them.
     pub interrupts: u64,
-    /// Messages of the cache directory about translations.
+    /// Messages of the cache directory about translations, and to range TLBs.
     pub messages: u64,
     /// Time that the program's threads waited after changes of their own.
     pub waited_seconds: f64,
@@ -85,7 +85,9 @@ impl RunRecord {
         Some(TranslationCoherence {
             shootdowns,
             interrupts: by_programs + by_hypervisor,
-            messages: message("invalidations") + message("back_invalidations"),
+            messages: message("invalidations")
+                + message("back_invalidations")
+                + self.stats.integer("translation_coherence.ranges.messages"),
             waited_seconds: waited,
             interrupted_seconds: interrupted,
             beside_seconds: nanos(beside),

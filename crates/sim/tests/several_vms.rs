@@ -268,10 +268,10 @@ fn each_guest_has_a_policy_that_does_what_it_would_do_alone() {
         ["vmstat.pgpromote_success", "vmstat.pgdemote_policy", "policy.exchanges", "policy.copied_bytes"];
     let (alone, three) = (run(1), run(3));
     let expected = counts(&alone, moves);
-    assert!(expected[0] >= 8, "pages of the slow tier became hot");
+    assert!(expected.iter().all(|moved| *moved >= 8), "pages of the slow tier became hot: {expected:?}");
     for vm in 0..3 {
         for (moved, expected) in of_vm(&three, vm, moves).into_iter().zip(expected) {
-            assert!(moved <= expected && moved >= expected / 12 * 8, "guest {vm}: {moved} of {expected}");
+            assert!(moved <= expected && moved * 3 >= expected * 2, "guest {vm}: {moved} of {expected}");
         }
         let [calls, at_most] =
             [count(&three, &format!("vm.{vm}.policy.calls")), count(&alone, "policy.calls") + 3];
@@ -334,6 +334,10 @@ fn what_does_not_go_together_is_refused() {
         (
             &[("vm.count", "2"), ("vm.memory", "100 GiB")],
             "2 virtual machines of 100 GiB are larger than the ",
+        ),
+        (
+            &[("vm.count", "2"), ("os.policy.name", "bw-aware"), ("os.policy.weights", "probe")],
+            "without virtual machines",
         ),
         (
             &[("vm.count", "2"), ("os.policy.name", "oracle")],

@@ -6,7 +6,7 @@ use terrace_trace::{Batch, EventSource, Header, MixedProgram, SourceError};
 
 /// How a study speaks to whoever started it. A front door implements it; [`Silent`] shows nothing.
 pub trait Progress: Sync {
-    /// An input begins to be read under `name`. What is returned is notified how far that is, and is dropped at the end.
+    /// An input begins to be read under `name`. What is returned gets to know how far that is, and is dropped at the end.
     fn begin(&self, name: &str) -> Box<dyn Task>;
 
     /// Something to know before there is a result, in one sentence.

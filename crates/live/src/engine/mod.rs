@@ -202,7 +202,7 @@ impl Engine {
     }
 
     /// Where pages lie is shown during a pause, too. The policy gets the signals of what is gone by then
-    /// later: as long as that is little.
+    /// later. Counting stops when many signals wait.
     fn count_in_pause(&mut self, now: Duration) {
         if now >= self.next_count && self.world.signals_waiting() < SIGNALS_IN_PAUSE {
             self.next_count = now + COUNT;

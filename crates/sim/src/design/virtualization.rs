@@ -260,9 +260,15 @@ fn several(design: &Design) -> Result<(), Fault> {
     if count == 1 {
         return Ok(());
     }
-    let looks_ahead = |policy: &PolicyParameters| policy.needs_first_pass() || policy.needs_probe();
-    rule(!design.os.policy.as_ref().is_some_and(looks_ahead), "os.policy", || {
-        "what a first pass finds does not tell in which of several virtual machines a page lies: take vm.count = 1".into()
+    let policy = design.os.policy.as_ref();
+    rule(!policy.is_some_and(PolicyParameters::needs_first_pass), "os.policy", || {
+        "what a first pass over the input finds does not tell in which of several virtual machines a page lies: \
+         take vm.count = 1"
+            .into()
+    })?;
+    rule(!policy.is_some_and(PolicyParameters::needs_probe), "os.policy", || {
+        "memories are probed on a machine without virtual machines: give the weights, or take vm.count = 1"
+            .into()
     })?;
     let last = 12 + 9 * design.translation.levels;
     let needed = (count as u64).next_power_of_two().ilog2() + design.guest_shift();

@@ -224,7 +224,10 @@ fn count_policies(policies: &[Tiering], stats: &mut Stats) {
         let mut of_guest = Stats::new();
         policy.count_into(&mut of_guest);
         for (name, stat) in of_guest.iter() {
-            if let Value::Integer(count) = stat.value {
+            // What a policy counts of its own may be a level, such as a threshold, which has no sum.
+            if let Value::Integer(count) = stat.value
+                && !name.starts_with("policy.own.")
+            {
                 sums.entry(name.to_owned()).or_insert((0, stat.unit)).0 += count;
             }
             stats.insert(format!("vm.{guest}.{name}"), stat.clone());

@@ -162,10 +162,11 @@ impl Machine {
             let mut longest = self.probe_locally(core, line);
             let mut answered = at;
             let remote = self.handle_messages();
-            if self.tell_ranges(core, line, entries) || remote.is_some() {
+            let (sent, of_ranges) = self.tell_ranges(core, line, entries);
+            if sent || remote.is_some() {
                 answered += self.shared.round_trip();
             }
-            longest = longest.max(remote.unwrap_or(0));
+            longest = longest.max(remote.unwrap_or(0)).max(of_ranges);
             acknowledged = acknowledged.max(answered + self.shared.probe_time(longest));
             if let Some(hardware) = &mut self.shared.hardware
                 && hardware.stores_leave_nothing()
@@ -269,7 +270,9 @@ impl<const F: u8> Site<'_, F> {
             let mut structures = Structures::of(own.scheme.tlbs_mut(), self.core);
             // Other cores search the same sets.
             let longest = shared.probe_own(&mut structures, self.id, line);
-            tells |= self.tell_ranges(own, line, entries);
+            let (sent, of_ranges) = self.tell_ranges(own, line, entries);
+            tells |= sent;
+            let longest = longest.max(of_ranges);
             let shared = &*self.shared;
             let trip = if tells { shared.round_trip() } else { Time::ZERO };
             acknowledged = acknowledged.max(now + trip + shared.probe_time(longest));

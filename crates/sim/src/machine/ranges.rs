@@ -10,24 +10,27 @@ use crate::translate::Translation;
 use terrace_model::{CoreId, Line};
 
 impl Machine {
-    /// Entries of a line were stored to, by a core or from beside. Returns whether another core had to be told.
-    pub(super) fn tell_ranges(&mut self, by: Option<CoreId>, line: Line, entries: u8) -> bool {
+    /// Entries of a line were stored to, by a core or from beside. Returns whether another core got a message, and the most
+    /// sets of a structure that were searched.
+    pub(super) fn tell_ranges(&mut self, by: Option<CoreId>, line: Line, entries: u8) -> (bool, u64) {
         let Machine { cores, shared, scheme, .. } = self;
         let Some(hardware) = shared.hardware.as_mut().filter(|hardware| hardware.has_ranges) else {
-            return false;
+            return (false, 0);
         };
         let store = hardware.store_to_ranges(line, entries);
         let in_software = hardware.keys.local_stores == LocalStores::Software;
-        let mut told = false;
+        let (mut sent, mut longest) = (false, 0);
         for core in CoreId::first(cores.len()) {
             let is_own = by == Some(core);
             if is_own && in_software {
                 continue;
             }
-            hardware.looked_for_ranges(&scheme.probe_ranges(core, &store), !is_own);
-            told |= !is_own;
+            let found = scheme.probe_ranges(core, &store);
+            hardware.looked_for_ranges(&found, !is_own);
+            longest = longest.max(found.in_tlbs.longest);
+            sent |= !is_own;
         }
-        told
+        (sent, longest)
     }
 
     /// Cores handle the stores that others made since the last time.
@@ -49,15 +52,19 @@ impl<const F: u8> Site<'_, F> {
         own: &mut Own<'_, T>,
         line: Line,
         entries: u8,
-    ) -> bool {
+    ) -> (bool, u64) {
         let Some(hardware) = self.shared.hardware.as_mut().filter(|hardware| hardware.has_ranges) else {
-            return false;
+            return (false, 0);
         };
         let store = hardware.store_to_ranges(line, entries);
+        let mut longest = 0;
         if hardware.keys.local_stores == LocalStores::Probe {
-            hardware.looked_for_ranges(&own.scheme.probe_ranges(&store), false);
+            // Other cores search the same sets.
+            let found = own.scheme.probe_ranges(&store);
+            hardware.looked_for_ranges(&found, false);
+            longest = found.in_tlbs.longest;
         }
         hardware.untold.push((self.id, store));
-        self.shared.running.len() > 1
+        (self.shared.running.len() > 1, longest)
     }
 }

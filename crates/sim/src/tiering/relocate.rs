@@ -36,11 +36,11 @@ impl State {
     /// What a frame holds, as a policy sees it.
     pub(super) fn frame_state(&self, os: &Os, frame: Frame) -> terrace_policy::FrameState {
         use terrace_policy::FrameState;
+        if !self.guest.contains(os, frame) {
+            return FrameState::Unmovable;
+        }
         let Some((first, size, owner)) = os.block_of(frame) else {
-            return match self.guest.contains(os, frame) {
-                true => FrameState::Free { zeroed: os.is_zeroed(frame) },
-                false => FrameState::Unmovable,
-            };
+            return FrameState::Free { zeroed: os.is_zeroed(frame) };
         };
         match held_by(os, self, first, size, owner) {
             Ok(Some(pages)) => FrameState::Movable(pages.first),

@@ -66,6 +66,9 @@ impl World<'_> {
         progress: &mut Progress,
         visit: &mut dyn FnMut(&PageView) -> Step,
     ) -> Option<PageId> {
+        if !self.state.guest.is_live(self.machine.shared.system(self.state.system), space) {
+            return None;
+        }
         let mut permissions = Permissions::unknown();
         let (mut stopped, guest) = (None, self.state.guest.clone());
         self.machine.shared.system_mut(self.state.system).visit(space, range, |around, addr, size, pte| {

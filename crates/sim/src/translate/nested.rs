@@ -10,8 +10,8 @@
 //! The host's table is the hypervisor's, in frames of the machine (`machine/nested.rs` walks it), or a constant one without
 //! a hypervisor: [`Constant`].
 //!
-//! Nested paging is no scheme: it composes with those whose TLBs and walks come before the caches, and has its keys
-//! (`translation.nested`), their checks, its scaling and its statistics here.
+//! Nested paging is no scheme: it composes with those whose TLBs and walks come before the caches. The checks of its keys
+//! (`translation.nested`), its scaling and its statistics are here.
 //!
 //! Left open by the source and chosen here: the page-walk cache knows a guest table by its guest-physical address, so that
 //! a hit still needs that address translated, or by its address in the machine, as Intel's does

@@ -20,7 +20,7 @@ Stands for facesim of PARSEC (Bienia et al., 2008), whose time is spent in the c
 solver. It differs: the mesh is a cube of cells of five tetrahedra each instead of a face, with the nodes' numbers \
 shuffled in blocks of 512, and computed, so that a simulation needs no memory for it; numbers have 8 bytes, and those \
 of a node are padded to 32; scalars and stiffnesses are constants, so the numbers do not converge to anything; a run is \
-bounded by visits, and ends among the tetrahedra where they are no whole iterations. Threads take contiguous \
+bounded by visits; where these are not whole iterations it ends in the middle of the mesh. Threads take contiguous \
 tetrahedra and nodes, and add to the nodes on the border between two threads without a lock.",
     parameters: declared::<Parameters>,
     exact: true,

@@ -9,7 +9,7 @@ use crate::program::{Kernel, Program, Progress, share};
 
 const INFO: WorkloadInfo = WorkloadInfo {
     name: "tunkrank",
-    summary: "influence of users by their followers' on a Kronecker graph (CloudSuite graph analytics)",
+    summary: "influence of users, from that of their followers, on a Kronecker graph (CloudSuite graph analytics)",
     description: "\
 A user's influence is the sum over the followers of one plus a share of their own influence, divided by how many they \
 follow. Users are visited in order; for each follower its number is read and then its record, influence and number of \

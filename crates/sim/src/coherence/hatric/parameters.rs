@@ -196,8 +196,8 @@ fn nothing() -> Energy {
     Energy(0.0)
 }
 
-/// What the parts of translation hardware take of energy. None of it is published for this machine; see the design that
-/// sets it.
+/// What the parts of translation hardware take of energy. Nothing is published for this machine; `hatric-sw` has what is
+/// published of the nearest structures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
 #[parameter(table)]
 #[serde(deny_unknown_fields)]
