@@ -186,6 +186,11 @@ fn groups_of_a_design_file() {
     assert_eq!((&each[3].model, each[3].frequency), (&ModelParameters::default(), design.core.frequency));
     assert_eq!((&each[4].model, each[4].frequency), (&in_order(3), Frequency(1.5e9)));
     assert_eq!((each[4].dispatch_width, each[4].store_buffer), (2, design.core.store_buffer));
+    // In either order, a group's model is set within the list of groups.
+    let model = ("core.groups.little.model.kind", "interval");
+    for sets in [[("core.groups", groups), model], [model, ("core.groups", groups)]] {
+        assert_eq!(resolve(&sets).unwrap().core.each()[4].model, ModelParameters::default());
+    }
 }
 
 #[test]

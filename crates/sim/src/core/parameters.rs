@@ -25,7 +25,7 @@ pub struct CoreParameters {
     /// Clock. What a design counts in `cycles` is in cycles of this clock, whatever the groups'.
     #[parameter(range = "1 MHz"..="1000 GHz")]
     pub frequency: Frequency,
-    /// Instructions dispatched per cycle at most.
+    /// Instructions dispatched per cycle at most. It bounds `base_cpi` from below, and enters no time by itself.
     #[parameter(range = 1..=1024)]
     pub dispatch_width: u32,
     /// Instructions in flight; of the interval model.

@@ -186,9 +186,7 @@ impl Library {
             summary = layer.summary.or(summary);
             tree::merge(&mut tree, expand(layer.tree)?);
         }
-        // What starts anew goes first: whoever sets a device's preset and its channels means both, in either order.
-        let (starting, others): (Vec<_>, Vec<_>) = sets.iter().partition(|(key, _)| tree::starts_anew(key));
-        for (key, value) in starting.into_iter().chain(others) {
+        for (key, value) in in_order(sets) {
             let layer = tree::set_layer(&tree, key, value)?;
             tree::merge(&mut tree, expand(layer)?);
         }
@@ -428,6 +426,19 @@ fn scheme_keys(scheme: &SchemeParameters, tree: &Entry) -> Result<toml::Table, D
         }
         KeyProblem::Senseless(key, problem) => broken(key, &problem),
     })
+}
+
+/// The order in which settings are made. A table or list goes before what is set within it, as a list of groups before a
+/// group's model, and what starts anew before the rest: whoever sets a device's preset and its channels means both.
+fn in_order(sets: &[(String, String)]) -> Vec<&(String, String)> {
+    let is_within =
+        |other: &str, key: &str| other.strip_prefix(key).is_some_and(|rest| rest.starts_with('.'));
+    let mut ordered: Vec<_> = sets.iter().collect();
+    ordered.sort_by_key(|(key, _)| match sets.iter().any(|(other, _)| is_within(other, key)) {
+        true => (0, key.split('.').count()),
+        false => (1 + usize::from(!tree::starts_anew(key)), 0),
+    });
+    ordered
 }
 
 fn named_key(tree: &Entry, key: &str) -> String {

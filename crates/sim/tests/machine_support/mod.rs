@@ -2,6 +2,7 @@
 
 #![allow(dead_code)]
 
+pub mod mixes;
 pub mod probe;
 
 use std::sync::Arc;

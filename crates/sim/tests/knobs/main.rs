@@ -1,16 +1,16 @@
-//! No dead knobs: every parameter of a memory device changes what the device does, every key of a translation scheme a run.
+//! No dead knobs: every parameter of a memory device changes what the device does, every key of a translation scheme, of a
+//! core model, of nested paging, of translation coherence in hardware and of a GPU a run (`schemes.rs`, `designs.rs`).
 //!
 //! Each parameter is set to other values within its range, and every preset plays the same reads and writes. If no value
 //! changes a completion time, a counter or an energy, the test fails. Keys of schemes likewise change a statistic of a run.
 
-#[path = "machine_support/mod.rs"]
+mod designs;
+mod schemes;
+#[path = "../machine_support/mod.rs"]
 mod support;
 
-use support::{run_with, workload};
 use terrace_model::parameters::{Declared, Kind, ParameterInfo};
 use terrace_model::{Bytes, BytesPerSec, Cycles, Energy, Frequency, Random, Time};
-use terrace_sim::Options;
-use terrace_sim::design::{Library, schemes};
 use terrace_sim::memory::{Device, DeviceParameters, Initiator, preset_names, preset_table};
 
 /// Other values of a parameter: the other words, numbers below and above, and both ends of its range.
@@ -132,97 +132,5 @@ fn every_parameter_of_a_device_changes_what_it_does() {
     let dead = declared.iter().filter(|one| !notes.contains(&one.name.as_str()));
     let dead = dead.filter(|one| !has_effect(one));
     let dead: Vec<&str> = dead.map(|one| one.name.as_str()).collect();
-    assert!(dead.is_empty(), "no value of these changes anything: {dead:?}");
-}
-
-/// Programs that differ in what they ask of translation: random accesses, a key-value store, allocations beside frees by two
-/// threads, and growth in pieces.
-const PROGRAMS: [&str; 4] = [
-    "gups,bytes=16 MiB,updates=6e3,threads=2",
-    "kv,keys=6e3,requests=6e3",
-    "churn,bytes=8 MiB,smallest=64 KiB,largest=1 MiB,allocations=30,uses=200,threads=2",
-    "growth,bytes=16 MiB,chunk=1 MiB,accesses=6e3,compute=1e5",
-];
-
-/// What runs under a scheme's keys gave: none where the keys make no sense together. Small TLBs and caches, so that little
-/// input fills them; with small and with large pages, once on fresh memory and once on little, fragmented memory.
-fn run_scheme(scheme: &str, keys: &[(String, String)]) -> Option<String> {
-    let kind = format!("\"{scheme}\"");
-    let mut sets: Vec<(String, String)> = [
-        ("core.count", "2"),
-        ("cache.l2.capacity", "64 KiB"),
-        ("cache.llc.capacity", "256 KiB"),
-        ("translation.l1d.2m.entries", "1"),
-        ("translation.l2.array.0.entries", "4"),
-        ("translation.scheme.kind", &kind),
-    ]
-    .map(|(key, value)| (key.to_owned(), value.to_owned()))
-    .to_vec();
-    sets.extend(keys.iter().map(|(key, value)| (format!("translation.scheme.{key}"), value.clone())));
-    let aged = [
-        ("tier.dram.capacity", "40 MiB"),
-        ("os.reserved", "0 B"),
-        ("os.memory.free_lists", "last-freed-first"),
-        ("os.memory.aging.kind", "page-cache"),
-    ];
-    let mut seen = String::new();
-    for pages in ["4k", "2m"] {
-        for memory in [&[][..], &aged] {
-            let mut sets = sets.clone();
-            sets.push(("os.pages".to_owned(), pages.to_owned()));
-            sets.extend(memory.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
-            let Ok(design) = Library::embedded().design("native-4k", Some("vbi-table1"), &sets) else {
-                continue;
-            };
-            for program in PROGRAMS {
-                let options = Options { whole: true, ..Options::default() };
-                match run_with(&design.design, &mut *workload(program), options) {
-                    Ok(outcome) => seen += &format!("{}{:?}", outcome.cycles, outcome.stats),
-                    Err(error) => seen += &error.to_string(),
-                }
-            }
-        }
-    }
-    (!seen.is_empty()).then_some(seen)
-}
-
-#[test]
-fn every_key_of_a_translation_scheme_changes_a_run() {
-    let mut dead = Vec::new();
-    for scheme in schemes::ALL {
-        let declared = scheme.keys();
-        // What a key decides may need another: delayed allocation and early reservation are those of the full interface.
-        let words = |of: &[(&str, &str)]| {
-            of.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect::<Vec<_>>()
-        };
-        let contexts: Vec<Vec<(String, String)>> = match scheme.name {
-            "vbi" => vec![
-                words(&[]),
-                words(&[("delayed", "true"), ("reservation", "early"), ("headroom", "8 TiB")]),
-                // Memory is always short, so that regions go to the backing store and come back.
-                words(&[("delayed", "true"), ("headroom", "8 TiB"), ("swap", "1 GiB")]),
-                words(&[("nodes", "2"), ("migrate_after", "20")]),
-            ],
-            // Workloads have no instruction addresses: small regions stand for many instructions.
-            "spot" => vec![words(&[("entries", "4"), ("ways", "4"), ("substitute_region", "512 KiB")])],
-            _ => vec![words(&[])],
-        };
-        let before: Vec<_> = contexts.iter().map(|context| run_scheme(scheme.name, context)).collect();
-        assert!(before.iter().any(Option::is_some) || declared.is_empty(), "{} never runs", scheme.name);
-        for parameter in &declared {
-            let value = &parameter.default;
-            let has_effect = contexts.iter().zip(&before).any(|(context, before)| {
-                others(parameter, value).into_iter().any(|other| {
-                    let mut keys = context.clone();
-                    keys.retain(|(key, _)| *key != parameter.name);
-                    keys.push((parameter.name.clone(), other));
-                    run_scheme(scheme.name, &keys).is_some_and(|after| Some(after) != *before)
-                })
-            });
-            if !has_effect {
-                dead.push(format!("{}.{}", scheme.name, parameter.name));
-            }
-        }
-    }
     assert!(dead.is_empty(), "no value of these changes anything: {dead:?}");
 }
