@@ -11,7 +11,7 @@
 mod bundles;
 mod word;
 
-pub use bundles::{Bundle, DRAWN, bundles, drawn};
+pub use bundles::{Bundle, DRAWN, bundles, drawn, drawn_recorded};
 pub use word::parse;
 
 use crate::designs::Job;

@@ -10,13 +10,55 @@ fn bundles_have_programs_of_the_suite() {
     let names: Vec<String> = entries().into_iter().map(|entry| entry.name).collect();
     let all: Vec<Bundle> = bundles();
     assert_eq!(all.len(), 6, "Table 2");
-    for bundle in all.iter().cloned().chain((1..=80).map(drawn)) {
-        assert_eq!(bundle.programs.len(), if bundle.name.starts_with("vbi") { 4 } else { 16 });
+    for bundle in all {
+        assert_eq!(bundle.programs.len(), 4);
         assert!(bundle.programs.iter().all(|program| names.contains(program)), "{bundle:?}");
         assert!(bundle.differs.is_empty() || bundle.differs.ends_with('.'));
     }
-    assert_eq!(drawn(7), drawn(7));
+}
+
+#[test]
+fn drawn_mixes_are_the_same_everywhere() {
+    let names: Vec<String> = entries().into_iter().map(|entry| entry.name).collect();
+    for number in 1..=DRAWN {
+        let built_in = drawn(number);
+        assert_eq!(built_in.programs.len(), 16);
+        // It needs no recording, and 16 of its programs fill 128 MiB but for a few.
+        let mix = parse(&built_in.name).unwrap();
+        let mut bytes = 0;
+        for program in &built_in.programs {
+            assert!(program.contains(','), "{program}");
+            bytes += terrace_workload::open(program).unwrap().footprint();
+        }
+        assert!((120 << 20..136 << 20).contains(&bytes), "{}: {bytes}", built_in.name);
+        assert_eq!(mix.programs().len(), 16);
+        let recorded = drawn_recorded(number).programs;
+        assert_eq!(recorded.len(), 16);
+        assert!(recorded.iter().all(|program| program.contains(',') || names.contains(program)));
+    }
+    let first = drawn(1).programs;
+    let drawn_names: Vec<&str> = first.iter().filter_map(|program| program.split(',').next()).collect();
+    assert_eq!(
+        drawn_names.join(" "),
+        "kv su3 bfs xsbench facesim su3 su3 tunkrank pb pb btree pmbench bfs btree stream svm"
+    );
     assert_ne!(drawn(7).programs, drawn(8).programs);
+    assert!((1..=DRAWN).all(|number| drawn_recorded(number).programs.iter().any(|one| names.contains(one))));
+}
+
+#[test]
+fn a_bundle_names_all_recordings_that_it_lacks() {
+    let folder = tempfile::tempdir().unwrap();
+    let suite = crate::suite::Suite::in_folder(folder.path());
+    let lacks = |programs: &[&str]| {
+        let programs = programs.iter().map(|&program| program.to_owned()).collect();
+        word::check_recordings(&Bundle { programs, ..drawn_recorded(1) }, &suite)
+    };
+    assert!(lacks(&["mcf", GUPS, "gcc", "mcf", "lbm"]).unwrap_err().to_string().ends_with(
+        "hatric-recorded-1: these programs of the suite are not recorded: gcc, mcf; record them first: terrace suite record gcc mcf"
+    ));
+    // These are built in.
+    assert!(lacks(&["lbm", GUPS]).is_ok());
 }
 
 #[test]
@@ -50,6 +92,7 @@ fn wrong_words_say_what_is_wrong() {
     assert!(said("gups,,bfs").contains("a name is missing"));
     assert!(said("").contains("a name is missing"));
     assert!(said("hatric-81").contains("hatric-1 to hatric-80"));
+    assert!(said("hatric-recorded-0").contains("hatric-recorded-1 to hatric-recorded-80"));
     assert!(said("gups,bytes=1XiB").contains("bytes"));
     assert!(said("trace:/nowhere/app.trace").contains("/nowhere/app.trace"));
     let command = Input::command(&["true".into()], terrace_recorder::RecordOptions::default());

@@ -1,9 +1,9 @@
 //! What names a mix: a bundle's name, or its programs one by one.
 
-use super::bundles::{self, bundles};
+use super::bundles::{self, Bundle, bundles};
 use crate::Error;
 use crate::input::Input;
-use crate::suite::{Suite, entries};
+use crate::suite::{State, Suite, entries};
 use std::path::Path;
 use terrace_model::parameters::{did_you_mean, nearest};
 
@@ -20,6 +20,10 @@ const NAMED_PROGRAMS: usize = 4;
 /// What does not exist, and inputs that no mix can have.
 pub fn parse(word: &str) -> Result<Input, Error> {
     if let Some(bundle) = bundles::find(word)? {
+        // Those with parameters are workloads.
+        if bundle.programs.iter().any(|program| !program.contains(',')) {
+            check_recordings(&bundle, &Suite::of_user()?)?;
+        }
         return Input::mix(&bundle.name, word, inputs(bundle.programs.iter().map(String::as_str))?);
     }
     let mut programs: Vec<String> = Vec::new();
@@ -51,6 +55,25 @@ pub fn parse(word: &str) -> Result<Input, Error> {
         false => format!("mix of {}", names.len()),
     };
     Input::mix(&name, word, inputs)
+}
+
+/// Refuses a bundle whose programs are not all recorded, and names all that are not.
+pub(super) fn check_recordings(bundle: &Bundle, suite: &Suite) -> Result<(), Error> {
+    let mut lacking = entries();
+    lacking.retain(|entry| {
+        bundle.programs.contains(&entry.name)
+            && !matches!(suite.state(entry), State::Recorded(_) | State::BuiltIn)
+    });
+    if lacking.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<&str> = lacking.iter().map(|entry| entry.name.as_str()).collect();
+    Err(Error::request(format!(
+        "--mix {}: these programs of the suite are not recorded: {}; record them first: terrace suite record {}",
+        bundle.name,
+        names.join(", "),
+        names.join(" ")
+    )))
 }
 
 /// Whether it belongs to the workload before it; paths may have equals signs, too.

@@ -87,7 +87,8 @@ impl List {
         for mix in &self.mixes {
             let _ = writeln!(text, "{:<10} {}", mix.name, mix.programs.join(" "));
         }
-        let _ = writeln!(text, "hatric-N   sixteen programs drawn by N, 1 to {}", mix::DRAWN);
+        let _ = writeln!(text, "hatric-N   sixteen built-in programs drawn by N, 1 to {}", mix::DRAWN);
+        let _ = writeln!(text, "hatric-recorded-N  the same of built-in and recorded programs");
         text
     }
 }
