@@ -201,7 +201,7 @@ impl Policy for PythonPolicy {
     }
 
     fn report(&self, report: &mut Report) {
-        let told = Python::attach(|py| -> PyResult<()> {
+        let answer = Python::attach(|py| -> PyResult<()> {
             let object = self.object.bind(py);
             if object.hasattr("report")? {
                 let figures: Vec<(String, u64)> =
@@ -212,7 +212,7 @@ impl Policy for PythonPolicy {
             }
             Ok(())
         });
-        self.or(told, ());
+        self.or(answer, ());
     }
 }
 

@@ -47,7 +47,7 @@ impl Progress for Door {
         let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         tasks.push((number, name.to_owned(), 0, None, false));
-        Box::new(Reading { number, accesses: 0, told: Instant::now(), tasks: Arc::clone(&self.tasks) })
+        Box::new(Reading { number, accesses: 0, reported: Instant::now(), tasks: Arc::clone(&self.tasks) })
     }
 
     fn note(&self, message: &str) {
@@ -62,7 +62,7 @@ impl Progress for Door {
 struct Reading {
     number: usize,
     accesses: u64,
-    told: Instant,
+    reported: Instant,
     tasks: Arc<Mutex<Vec<Shown>>>,
 }
 
@@ -78,8 +78,8 @@ impl Reading {
 impl Task for Reading {
     fn advance(&mut self, accesses: u64, share: &dyn Fn() -> Option<f64>) {
         self.accesses += accesses;
-        if self.told.elapsed() >= TICK {
-            self.told = Instant::now();
+        if self.reported.elapsed() >= TICK {
+            self.reported = Instant::now();
             let share = share();
             self.change(|task| (task.2, task.3) = (self.accesses, share));
         }
@@ -109,8 +109,8 @@ pub fn carry_out<T: Send>(
         let mut interruption: Option<PyErr> = None;
         loop {
             let waited = py.detach(|| finished.recv_timeout(TICK));
-            let told = py.check_signals().and_then(|()| door.tell(py, show));
-            if let Err(error) = told {
+            let reported = py.check_signals().and_then(|()| door.tell(py, show));
+            if let Err(error) = reported {
                 door.stop.request();
                 interruption.get_or_insert(error);
             }

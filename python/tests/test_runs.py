@@ -196,7 +196,7 @@ def test_a_recorded_program_is_an_input():
     assert 0 < terrace.run("native-4k", command, whole=True).accesses <= 100_000
 
 
-def test_progress_is_told_and_ends():
+def test_progress_is_reported_and_ends():
     reported = []
     terrace.run("native-4k", "gups,bytes=64MiB,updates=5e5", progress=lambda notes, tasks: reported.extend(tasks))
     assert {name for _, name, _, _, _ in reported} == {"gups"}

@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reach_of_the_tlb_is_told() {
+    fn the_reach_of_the_tlb_is_reported() {
         let text = write(&zen5(), &base(), "2026-11-23");
         assert!(text.contains("# Up to 2048 pages about 0.1 ns."), "{text}");
         assert!(text.contains("# Up to 16384 pages about 14.1 ns."), "{text}");

@@ -31,7 +31,7 @@ fn recorded(folder: &Path, program: &Path, arguments: &[&str]) -> PathBuf {
 }
 
 #[test]
-fn a_kernel_that_oclgrind_rejects_is_told_and_the_program_ends_as_it_wants() {
+fn a_kernel_that_oclgrind_rejects_is_reported_and_the_program_ends_as_it_wants() {
     let folder = tempfile::tempdir().unwrap();
     let wrong = program(folder.path(), "vecadd", &[("kernel void", "kernel no_such_type")]);
     let mut record = terrace();
@@ -55,7 +55,7 @@ fn a_kernel_that_oclgrind_rejects_is_told_and_the_program_ends_as_it_wants() {
 }
 
 #[test]
-fn accesses_out_of_bounds_are_told_with_kernel_and_line_and_are_not_fatal() {
+fn accesses_out_of_bounds_are_reported_with_kernel_and_line_and_are_not_fatal() {
     let folder = tempfile::tempdir().unwrap();
     // The third vector is half a page too short, and nobody looks at the sums.
     let changes = [
@@ -67,7 +67,7 @@ fn accesses_out_of_bounds_are_told_with_kernel_and_line_and_are_not_fatal() {
     let mut record = terrace();
     record.current_dir(folder.path()).args(["record", "--gpu", "-o", "x.trace", "--"]).arg(&short);
     let output = record.arg("2048").assert().success().get_output().clone();
-    let told = String::from_utf8(output.stderr).unwrap() + &String::from_utf8(output.stdout).unwrap();
+    let printed = String::from_utf8(output.stderr).unwrap() + &String::from_utf8(output.stdout).unwrap();
     for expected in [
         "Invalid write of size 4 at global memory address",
         "Kernel: vecadd",
@@ -76,7 +76,7 @@ fn accesses_out_of_bounds_are_told_with_kernel_and_line_and_are_not_fatal() {
         "Oclgrind reported 512 mistakes of its kernels, each with kernel and line above",
         "512 accesses outside of buffers are left out",
     ] {
-        assert!(told.contains(expected), "no {expected}: {told}");
+        assert!(printed.contains(expected), "no {expected}: {printed}");
     }
     let mut simulate = terrace();
     simulate.current_dir(folder.path()).args(["sim", "--design", "gpu-local", "--trace", "x.trace"]);
@@ -85,7 +85,7 @@ fn accesses_out_of_bounds_are_told_with_kernel_and_line_and_are_not_fatal() {
 }
 
 #[test]
-fn hints_of_another_program_are_told_as_such() {
+fn hints_of_another_program_are_reported_as_such() {
     let folder = tempfile::tempdir().unwrap();
     let bfs = recorded(folder.path(), &program(folder.path(), "bfs", &[]), &["512"]);
     let added = recorded(folder.path(), &program(folder.path(), "vecadd", &[]), &["4096"]);

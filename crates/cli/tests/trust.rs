@@ -174,7 +174,7 @@ const SHOWN: &[(&str, &[&str])] = &[
     (
         "Its page is served on 127.0.0.1",
         &[
-            "view/tests/server.rs nothing_is_told_without_the_token",
+            "view/tests/server.rs nothing_is_shown_without_the_token",
             "view/tests/server.rs names_that_others_point_here_are_refused",
             "view/tests/server.rs an_engine_is_paused_and_resumed_by_the_page_alone",
         ],

@@ -44,10 +44,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         waits.push(dropped.elapsed());
         drops.push(dropped - began);
     }
-    let (mut told, cpu) = (0u64, Linux.cpu_time() - before);
-    let lost = faults.read(&mut |_| told += 1);
+    let (mut reported, cpu) = (0u64, Linux.cpu_time() - before);
+    let lost = faults.read(&mut |_| reported += 1);
     println!(
-        "{pages} pages, {told} faults told, {lost} beyond what is kept; {cpu:.1?} of processor time for all"
+        "{pages} pages, {reported} faults told, {lost} beyond what is kept; {cpu:.1?} of processor time for all"
     );
     for (what, mut times) in [("drop_entries", drops), ("access after it", waits)] {
         times.sort_unstable();

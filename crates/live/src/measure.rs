@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_takes_the_place_of_what_was_told() {
+    fn what_was_measured_takes_the_place_of_what_was_stated() {
         let mut facts = Facts::discover(&Linux);
         let with_memory: Vec<u32> =
             facts.nodes.iter().filter(|node| node.has_memory()).map(|node| node.id).collect();

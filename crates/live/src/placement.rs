@@ -196,7 +196,7 @@ fn shares(wanted: HintedPages, [first, others]: [u64; 2]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::ToldBy;
+    use crate::facts::GroupedBy;
     use terrace_hints::Site;
     use terrace_model::{BytesPerSec, Time};
     use terrace_policy::{Tier, Topology};
@@ -221,8 +221,8 @@ mod tests {
             topology: Topology { tiers: vec![tier("dram"), tier("cxl")] },
             nodes: vec![vec![0, 1], vec![2]],
             tier_of_node: [0, 0, 1].map(|tier| Some(TierId(tier))).into(),
-            told_speed: vec![true; 2],
-            told_by: ToldBy::Nothing,
+            stated_speed: vec![true; 2],
+            grouped_by: GroupedBy::Nothing,
         }
     }
 
@@ -247,18 +247,20 @@ mod tests {
     }
 
     #[test]
-    fn the_outcome_is_told_once_in_words() {
+    fn the_outcome_is_reported_once_in_words() {
         let placement = placement();
         let (head, rows) = (placement.table.head(), placement.table.rows());
-        let told = || placement.outcome("h.toml", "app");
-        assert!(told().warning.unwrap().starts_with("app has not loaded the library that places by h.toml"));
+        let reported = || placement.outcome("h.toml", "app");
+        assert!(
+            reported().warning.unwrap().starts_with("app has not loaded the library that places by h.toml")
+        );
         head.processes.fetch_add(1, Relaxed);
-        assert!(told().warning.unwrap().contains(
+        assert!(reported().warning.unwrap().contains(
             "h.toml: app has met none of its 2 allocation sites, so nothing was placed: it allocated nothing of 64 KiB"
         ));
         let other = head.other(b"libc.so.6", 0x99).unwrap();
         head.count(other, 1 << 20);
-        let warning = told().warning.unwrap();
+        let warning = reported().warning.unwrap();
         assert!(
             warning.contains("what it allocated came from libc.so.6+0x99 (1 MiB). The hints are of"),
             "{warning}"
@@ -268,7 +270,7 @@ mod tests {
         rows[0].pages[1].fetch_add(28, Relaxed);
         rows[1].refused.fetch_add(1, Relaxed);
         rows[1].error.store(libc::ENOMEM, Relaxed);
-        let Placed { notes, warning } = told();
+        let Placed { notes, warning } = reported();
         assert_eq!(warning, None);
         assert_eq!(
             notes,

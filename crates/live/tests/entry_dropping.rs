@@ -213,8 +213,8 @@ fn memory_that_was_replaced_past_the_library_is_left_alone_from_then_on() {
 fn a_child_takes_out_entries_of_its_own() {
     let Some((_, help)) = helped() else { return };
     let mut program = Started::new("forker", &help);
-    let told = program.read_until("child");
-    let (child, area) = (told[0] as u32, told[1]);
+    let values = program.read_until("child");
+    let (child, area) = (values[0] as u32, values[1]);
     let page = area / PAGE..area / PAGE + 1;
     until("the child has read", || (entries(child, page.clone()) == 1).then_some(()));
     let mut dropper = Dropper::of(&help, child);

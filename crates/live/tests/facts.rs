@@ -96,7 +96,7 @@ fn an_old_kernel_lacks_in_words() {
 }
 
 #[test]
-fn a_user_is_told_what_root_could() {
+fn a_user_is_shown_what_root_could() {
     let facts = facts("zram-user");
     assert!(!facts.privileges.root);
     assert!(reason(&facts, Capability::AccessedBits).contains("as root"));

@@ -72,11 +72,11 @@ fn scattered_pages_in_use_are_found_one_by_one() {
         .into_iter()
         .filter(|region| seen.has(regions.of_process[0].0, region.start))
         .collect();
-    let told: u64 = accessed.iter().map(|region| region.end - region.start).sum();
+    let reported: u64 = accessed.iter().map(|region| region.end - region.start).sum();
     let right =
         accessed.iter().map(|region| region.clone().filter(|vpn| is_hot(*vpn)).count() as u64).sum::<u64>();
     // Evenly divided, sixteen pages would be told for each in use.
-    assert!(right >= 390 && told <= right + right / 10, "{right} of 400 in {told} pages");
+    assert!(right >= 390 && reported <= right + right / 10, "{right} of 400 in {reported} pages");
     assert!(regions.count() <= 2 * most);
 }
 

@@ -85,7 +85,7 @@ fn turn(kernel: &Simulated, session: &mut Session) {
 }
 
 #[test]
-fn damon_is_told_what_the_policy_does() {
+fn damon_is_given_what_the_policy_does() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let kernel = machine(100);
     let config = Config {

@@ -2,7 +2,7 @@
 
 mod common;
 use common::Machine;
-use terrace_live::facts::{TierMap, ToldBy, nodes};
+use terrace_live::facts::{GroupedBy, TierMap, nodes};
 use terrace_live::kernel::Rooted;
 use terrace_model::{Bytes, TierId, Time};
 
@@ -18,11 +18,11 @@ fn names(map: &TierMap) -> Vec<&str> {
 fn one_node_without_swap_is_one_tier() {
     let map = tiers("one-node-6.18");
     assert_eq!(names(&map), ["dram"]);
-    assert_eq!((map.told_by, map.nodes.as_slice()), (ToldBy::Nothing, &[vec![0]][..]));
+    assert_eq!((map.grouped_by, map.nodes.as_slice()), (GroupedBy::Nothing, &[vec![0]][..]));
     let dram = &map.topology.tiers[0];
     assert_eq!(dram.capacity, Bytes::kib(11_364_564));
     assert_eq!(dram.free(), Bytes::kib(9_950_200 + 412_528), "file pages not used lately count as free");
-    assert_eq!(map.told_speed, [false]);
+    assert_eq!(map.stated_speed, [false]);
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn zram_is_a_tier_beside_a_single_node() {
 fn two_nodes_as_the_kernel_ranks_them() {
     let map = tiers("two-nodes-6.12");
     assert_eq!(names(&map), ["dram", "slow"]);
-    assert_eq!((map.told_by, map.told_speed.as_slice()), (ToldBy::Kernel, &[true, true][..]));
+    assert_eq!((map.grouped_by, map.stated_speed.as_slice()), (GroupedBy::Kernel, &[true, true][..]));
     assert_eq!(map.nodes, [vec![0], vec![1]]);
     assert_eq!(map.tier_of_node, [Some(TierId(0)), Some(TierId(1))]);
     let slow = map.topology.tier(TierId(1));
@@ -68,7 +68,7 @@ fn four_nodes_are_three_tiers_and_bandwidths_of_a_tier_add_up() {
 fn a_kernel_that_sees_one_tier_is_overruled_by_the_firmware() {
     let map = tiers("two-nodes-6.1");
     assert_eq!(names(&map), ["dram", "slow"]);
-    assert_eq!(map.told_by, ToldBy::Latency);
+    assert_eq!(map.grouped_by, GroupedBy::Latency);
 }
 
 #[test]
@@ -78,11 +78,15 @@ fn without_latencies_nodes_without_processors_are_slow_by_distance() {
         node.speed = Default::default();
     }
     let map = TierMap::of(&nodes, &Default::default(), &Default::default());
-    assert_eq!((names(&map), map.told_by), (vec!["dram", "slow"], ToldBy::Distance));
+    assert_eq!((names(&map), map.grouped_by), (vec!["dram", "slow"], GroupedBy::Distance));
     assert_eq!(map.topology.tiers[1].read_latency, map.topology.tiers[0].read_latency.times(2));
     nodes[1].cpus = vec![2, 3];
     let map = TierMap::of(&nodes, &Default::default(), &Default::default());
-    assert_eq!((map.nodes, map.told_by), (vec![vec![0, 1]], ToldBy::Nothing), "two sockets are one tier");
+    assert_eq!(
+        (map.nodes, map.grouped_by),
+        (vec![vec![0, 1]], GroupedBy::Nothing),
+        "two sockets are one tier"
+    );
 }
 
 #[test]

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn two_files_with_the_same_function_are_told_apart_by_nobody() {
+    fn two_files_with_the_same_function_are_distinguished_by_nobody() {
         let path = std::env::current_exe().unwrap();
         let folder = tempfile::tempdir().unwrap();
         let copy = folder.path().join("copy");

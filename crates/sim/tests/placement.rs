@@ -222,9 +222,10 @@ fn transparent_huge_pages_fall_back_where_no_aligned_block_is_free() {
         let names = ["os.faults_by_size.2m", "os.faults_by_size.4k", "os.huge_fallbacks", "os.huge_occupied"];
         // Once a base page lies there, there is no place for a larger one, whatever memory has.
         assert_eq!(counts(&outcome, names), [1, 20, 1, 19]);
-        let told = |what: &str| outcome.notes.iter().any(|note| note.contains(what));
+        let noted = |what: &str| outcome.notes.iter().any(|note| note.contains(what));
         assert!(
-            told("1 pages came smaller than the design wants, for want of") && told("19 pages came smaller")
+            noted("1 pages came smaller than the design wants, for want of")
+                && noted("19 pages came smaller")
         );
     }
     // A second tier with room takes the huge page before the first one breaks it.

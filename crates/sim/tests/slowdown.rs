@@ -17,7 +17,7 @@ const EMULATED: [(&str, &str); 1] = [("tier.slow.link.latency", "0 ns")];
 
 /// Slow memory is emulated by the faults of poisoned pages alone, as in the source.
 #[test]
-fn a_policy_that_is_told_a_slowdown_keeps_it() {
+fn a_policy_that_is_given_a_slowdown_keeps_it() {
     let spec = "service,bytes=64MiB,values=varied,value=320 B,think=24e3,requests=400e3";
     let run = |name: &str, sets: &[(&str, &str)]| scaled_run(name, spec, &EMULATED, sets);
     let fast = run("all-fast", &[]);

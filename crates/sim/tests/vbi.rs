@@ -173,7 +173,7 @@ fn an_access_without_right_is_reported_and_the_run_goes_on() {
 }
 
 #[test]
-fn a_wrong_access_is_told_by_the_call_site_of_its_data_and_its_instruction() {
+fn a_wrong_access_is_reported_by_the_call_site_of_its_data_and_its_instruction() {
     let mut program = Program::new();
     program.map(DATA, MIB);
     program.event(Event::Site { site: 3, name: "make_grid+0x2a".to_owned() });
@@ -185,8 +185,8 @@ fn a_wrong_access_is_told_by_the_call_site_of_its_data_and_its_instruction() {
     program.event(Event::Protect { range: AddressRange::new(DATA, MIB), protection });
     program.read(DATA).write(DATA + 64);
     let notes = |outcome: &Outcome| -> Vec<String> {
-        let told = |text: &&String| text.contains("no right") || text.contains("nothing had");
-        outcome.notes.iter().filter(told).cloned().collect()
+        let reports = |text: &&String| text.contains("no right") || text.contains("nothing had");
+        outcome.notes.iter().filter(reports).cloned().collect()
     };
     let outcome = program.run(&vbi("vbi-2", &[]), Fidelity::Full);
     assert_eq!(outcome.accesses, 7, "the run goes on");

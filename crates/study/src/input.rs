@@ -74,21 +74,21 @@ impl Left {
     /// Waits for the program and returns how it ended. Calls `runs_on` if that takes longer than a moment.
     fn wait(&self, recording: &mut Recording, runs_on: impl Fn()) -> Result<ExitStatus, SourceError> {
         let begin = Instant::now();
-        let mut told = None;
+        let mut noticed = None;
         loop {
             // The recording is over; this only looks whether the program is, too.
             recording.next_batch()?;
             if let Some(status) = recording.status() {
                 return Ok(status);
             }
-            if self.stop.requested() && told.is_none_or(|at: Instant| at.elapsed() > GRACE) {
-                if told.is_some() || begin.elapsed() > GRACE {
+            if self.stop.requested() && noticed.is_none_or(|at: Instant| at.elapsed() > GRACE) {
+                if noticed.is_some() || begin.elapsed() > GRACE {
                     terminate(recording.id());
                 }
-                told = Some(Instant::now());
-            } else if told.is_none() && begin.elapsed() > GRACE {
+                noticed = Some(Instant::now());
+            } else if noticed.is_none() && begin.elapsed() > GRACE {
                 runs_on();
-                told = Some(Instant::now());
+                noticed = Some(Instant::now());
             }
             std::thread::sleep(Duration::from_millis(20));
         }

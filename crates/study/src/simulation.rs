@@ -96,8 +96,8 @@ impl Trained {
         let hints = Hints::read(path).map_err(Error::request)?;
         let profile = Arc::new(hints.profile());
         // Not who asked for it, and how.
-        let told = Hints { program: String::new(), command: String::new(), ..hints };
-        Ok(Trained { file: path.display().to_string(), profile, id: short_name(&told.to_text()) })
+        let bare = Hints { program: String::new(), command: String::new(), ..hints };
+        Ok(Trained { file: path.display().to_string(), profile, id: short_name(&bare.to_text()) })
     }
 
     /// A short name of what it tells.

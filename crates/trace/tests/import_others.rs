@@ -186,9 +186,9 @@ fn threads_of_drmemtrace_are_merged_by_their_times() {
         // Both threads of the first process lie in one region; the second process has its own.
         assert_eq!(maps, [0, 2]);
     }
-    let told = info(&path, false).unwrap();
+    let summary = info(&path, false).unwrap();
     let files = three_threads()[..3].iter().map(|(_, content)| content.len() as u64).sum();
-    assert_eq!((told.totals.accesses, told.file_bytes), (8, files));
+    assert_eq!((summary.totals.accesses, summary.file_bytes), (8, files));
 }
 
 #[test]

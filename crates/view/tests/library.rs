@@ -104,7 +104,7 @@ fn what_is_damaged_is_named_and_the_rest_is_shown() {
 }
 
 #[test]
-fn a_sweep_is_one_set_whose_runs_are_told_apart_by_what_varies() {
+fn a_sweep_is_one_set_whose_runs_are_distinguished_by_what_varies() {
     let folder = tempfile::tempdir().unwrap();
     let gups = "gups,bytes=16 MiB";
     write(folder.path(), "sweep/runs/0123456789abcdef.json", &kept(gups, "9 cycles"));

@@ -95,7 +95,7 @@ fn the_page_and_what_it_asks_for_are_there_under_the_token() {
 }
 
 #[test]
-fn nothing_is_told_without_the_token() {
+fn nothing_is_shown_without_the_token() {
     let bench = Bench::new();
     let host = format!("Host: {}\r\n", bench.address);
     let mut wrong = bench.token.clone();

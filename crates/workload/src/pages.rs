@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_told_apart_by_smaps() {
+    fn pages_are_distinguished_by_smaps() {
         let text = "\
 1000000-2000000 rw-p 00000000 00:00 0
 Size:              16384 kB

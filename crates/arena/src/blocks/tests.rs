@@ -157,19 +157,19 @@ fn a_clone_is_a_snapshot_while_a_forked_child_has_the_source() {
     let source = blocks.request(4 * MIB).unwrap();
     put(&blocks, at(source, 0), 1);
     let address = blocks.resolve(at(source, 0), 8, true).unwrap().cast::<u64>();
-    let mut told = [0; 2];
+    let mut pipe = [0; 2];
     // SAFETY: The child reads, stores and ends, and calls only what a forked child may; nobody else uses the descriptors.
     let child = unsafe {
-        assert_eq!(libc::pipe(told.as_mut_ptr()), 0);
+        assert_eq!(libc::pipe(pipe.as_mut_ptr()), 0);
         let child = libc::fork();
         if child == 0 {
             libc::alarm(120);
-            libc::close(told[1]);
-            libc::read(told[0], (&raw mut told).cast(), 1);
+            libc::close(pipe[1]);
+            libc::read(pipe[0], (&raw mut pipe).cast(), 1);
             address.write(2);
             libc::_exit(0);
         }
-        libc::close(told[0]);
+        libc::close(pipe[0]);
         child
     };
     // SAFETY: Nobody writes meanwhile. The child goes on when the descriptor is closed.
@@ -177,7 +177,7 @@ fn a_clone_is_a_snapshot_while_a_forked_child_has_the_source() {
     let mut status = 0;
     // SAFETY: As above.
     unsafe {
-        libc::close(told[1]);
+        libc::close(pipe[1]);
         assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
     }
     let copy = copy.unwrap();

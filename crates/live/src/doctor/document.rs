@@ -77,7 +77,7 @@ impl<'a> Document<'a> {
             write_latency_ns: tier.write_latency.as_nanos(),
             read_bytes_per_second: tier.read_bandwidth.0,
             write_bytes_per_second: tier.write_bandwidth.0,
-            assumed: !map.told_speed[at],
+            assumed: !map.stated_speed[at],
         };
         Document {
             kernel: facts.release.known().map(|release| release.text.as_str()),

@@ -1,7 +1,7 @@
 //! Facts put into words.
 
 use super::{Finding, Measurement, State};
-use crate::facts::{AS_ROOT, Fact, Facts, Missing, Node, Privilege, Speed, ToldBy, ZRAM_SWAP, tracking};
+use crate::facts::{AS_ROOT, Fact, Facts, GroupedBy, Missing, Node, Privilege, Speed, ZRAM_SWAP, tracking};
 use crate::kernel::USER_MODE_ONLY;
 use std::collections::BTreeMap;
 use terrace_model::{Bytes, BytesPerSec, Time};
@@ -157,7 +157,7 @@ fn memory(facts: &Facts, measured: &[Measurement]) -> Vec<Finding> {
         let value = format!("{of}, {}, {} used", amount(tier.capacity), amount(tier.used));
         findings.push(Finding::new(MEMORY, format!("tier {}", tier.name), State::Ok, value));
     }
-    findings.push(told_apart(facts));
+    findings.push(grouping(facts));
     if measured.is_empty()
         && facts.nodes.iter().any(|node| node.has_memory() && node.speed == Speed::default())
     {
@@ -204,19 +204,19 @@ fn node_in_words(node: &Node) -> String {
     words.join(", ")
 }
 
-fn told_apart(facts: &Facts) -> Finding {
-    let by = facts.tiers.told_by;
+fn grouping(facts: &Facts) -> Finding {
+    let by = facts.tiers.grouped_by;
     let value = format!("told apart by {by}");
     match by {
-        ToldBy::Kernel => Finding::new(MEMORY, "tiers", State::Ok, value),
-        ToldBy::Nothing if facts.tiers.compressed().is_some() => {
+        GroupedBy::Kernel => Finding::new(MEMORY, "tiers", State::Ok, value),
+        GroupedBy::Nothing if facts.tiers.compressed().is_some() => {
             Finding::new(MEMORY, "tiers", State::Ok, "one kind of memory, and compressed memory beside it")
         }
-        ToldBy::Nothing => {
+        GroupedBy::Nothing => {
             let value = "one, for all memory is of one kind; policies that move pages need two";
             Finding::new(MEMORY, "tiers", State::Missing, value).enable(ZRAM_SWAP)
         }
-        ToldBy::Latency | ToldBy::Distance => {
+        GroupedBy::Latency | GroupedBy::Distance => {
             let value = format!("{value}; the kernel holds them for one, and promotes and demotes nothing");
             Finding::new(MEMORY, "tiers", State::Ok, value)
                 .enable("for the kernel's own tiering: a kernel from 6.7 on with CONFIG_ACPI_HMAT=y")

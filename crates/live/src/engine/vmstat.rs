@@ -58,7 +58,7 @@ mod tests {
     use crate::kernel::Rooted;
 
     #[test]
-    fn counters_are_told_as_differences() {
+    fn counters_are_reported_as_differences() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(root.path().join("proc")).unwrap();
         let file = root.path().join("proc/vmstat");

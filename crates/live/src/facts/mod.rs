@@ -19,7 +19,7 @@ pub use nodes::{Node, Speed};
 pub use paging::{HugePages, Placement, Pool, TransparentHugePages};
 pub use swap::{Swap, SwapArea};
 pub use system::{ControlGroups, Options, Privilege, Privileges, Release};
-pub use tiers::{TierMap, ToldBy};
+pub use tiers::{GroupedBy, TierMap};
 pub use tracking::{Damon, Sampler, Tracking};
 
 use crate::kernel::Kernel;

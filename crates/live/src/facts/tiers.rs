@@ -29,7 +29,7 @@ pub const COMPRESSED: &str = "compressed";
 
 /// What the nodes were distinguished by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ToldBy {
+pub enum GroupedBy {
     /// The kernel's memory tiers: it promotes and demotes between the same groups.
     Kernel,
     /// Latencies that the firmware states (HMAT); the kernel holds the nodes for one tier.
@@ -40,13 +40,13 @@ pub enum ToldBy {
     Nothing,
 }
 
-impl fmt::Display for ToldBy {
+impl fmt::Display for GroupedBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            ToldBy::Kernel => "the kernel's memory tiers",
-            ToldBy::Latency => "latencies from the firmware (HMAT)",
-            ToldBy::Distance => "distances of nodes without processors",
-            ToldBy::Nothing => "nothing: all memory is of one kind",
+            GroupedBy::Kernel => "the kernel's memory tiers",
+            GroupedBy::Latency => "latencies from the firmware (HMAT)",
+            GroupedBy::Distance => "distances of nodes without processors",
+            GroupedBy::Nothing => "nothing: all memory is of one kind",
         })
     }
 }
@@ -61,9 +61,9 @@ pub struct TierMap {
     /// The tier of each node by its number; none for numbers without a node and nodes without memory.
     pub tier_of_node: Vec<Option<TierId>>,
     /// Whether latency and bandwidth of each tier come from the firmware rather than from an assumption.
-    pub told_speed: Vec<bool>,
+    pub stated_speed: Vec<bool>,
     /// What the nodes were distinguished by.
-    pub told_by: ToldBy,
+    pub grouped_by: GroupedBy,
 }
 
 impl TierMap {
@@ -76,14 +76,14 @@ impl TierMap {
     /// makes a second tier of its own where the nodes are one tier and it stays in memory, compressed.
     pub fn of(nodes: &[Node], kernel_tiers: &BTreeMap<u32, Vec<u32>>, swap: &Swap) -> TierMap {
         let nodes: Vec<&Node> = nodes.iter().filter(|node| node.has_memory()).collect();
-        let (groups, told_by) = groups(&nodes, kernel_tiers);
+        let (groups, grouped_by) = groups(&nodes, kernel_tiers);
         let names = names(&groups);
         let mut map = TierMap {
             topology: Topology { tiers: groups.iter().zip(names).map(|(of, name)| tier(name, of)).collect() },
             nodes: groups.iter().map(|group| group.iter().map(|node| node.id).collect()).collect(),
             tier_of_node: vec![None; nodes.iter().map(|node| node.id as usize + 1).max().unwrap_or(0)],
-            told_speed: groups.iter().map(|group| speed_of(group).read_latency.is_some()).collect(),
-            told_by,
+            stated_speed: groups.iter().map(|group| speed_of(group).read_latency.is_some()).collect(),
+            grouped_by,
         };
         for (tier, nodes) in map.nodes.iter().enumerate() {
             for node in nodes {
@@ -102,7 +102,7 @@ impl TierMap {
                 write_bandwidth: COMPRESSED_BANDWIDTH,
             });
             map.nodes.push(Vec::new());
-            map.told_speed.push(false);
+            map.stated_speed.push(false);
         }
         map
     }
@@ -159,18 +159,18 @@ type Groups<'a> = Vec<Vec<&'a Node>>;
 
 /// What the kernel distinguishes counts, for it acts on it. Where it sees one tier, the firmware's figures count, since
 /// early kernels with tiers do not read it; then that nodes without processors are far.
-fn groups<'a>(nodes: &[&'a Node], kernel_tiers: &BTreeMap<u32, Vec<u32>>) -> (Groups<'a>, ToldBy) {
+fn groups<'a>(nodes: &[&'a Node], kernel_tiers: &BTreeMap<u32, Vec<u32>>) -> (Groups<'a>, GroupedBy) {
     let of_kernel: Groups<'_> = kernel_tiers
         .values()
         .map(|tier| nodes.iter().copied().filter(|node| tier.contains(&node.id)).collect::<Vec<_>>())
         .filter(|group| !group.is_empty())
         .collect();
     if of_kernel.len() > 1 {
-        return (of_kernel, ToldBy::Kernel);
+        return (of_kernel, GroupedBy::Kernel);
     }
     let latencies = |node: &Node| Some(node.speed.read_latency?.as_nanos());
     if let Some(groups) = by_rank(nodes, latencies, SAME_TIER) {
-        return (groups, ToldBy::Latency);
+        return (groups, GroupedBy::Latency);
     }
     let processors = || nodes.iter().filter(|node| !node.cpus.is_empty()).map(|node| node.id);
     let distances = |node: &Node| {
@@ -178,9 +178,9 @@ fn groups<'a>(nodes: &[&'a Node], kernel_tiers: &BTreeMap<u32, Vec<u32>>) -> (Gr
         Some(f64::from(near))
     };
     match by_rank(nodes, distances, 1.0) {
-        Some(groups) => (groups, ToldBy::Distance),
-        None if nodes.is_empty() => (Vec::new(), ToldBy::Nothing),
-        None => (vec![nodes.to_vec()], ToldBy::Nothing),
+        Some(groups) => (groups, GroupedBy::Distance),
+        None if nodes.is_empty() => (Vec::new(), GroupedBy::Nothing),
+        None => (vec![nodes.to_vec()], GroupedBy::Nothing),
     }
 }
 

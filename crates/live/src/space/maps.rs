@@ -147,7 +147,7 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
     }
 
     #[test]
-    fn pages_of_a_gigabyte_are_told_by_numa_maps() {
+    fn pages_of_a_gigabyte_are_recognized_by_numa_maps() {
         let text = "7f0000000000 default anon=3 dirty=3 N0=3 kernelpagesize_kB=4
 7f0040000000 default file=/anon_hugepage\\040(deleted) huge anon=1 dirty=1 N1=1 kernelpagesize_kB=1048576
 nonsense kernelpagesize_kB=1048576

@@ -286,15 +286,15 @@ impl Kernel for Simulated {
                 continue;
             }
             let (start, stop) = (head.max(first) << 12, (head + page.size.base_pages()).min(end) << 12);
-            let told = categories & scan.tell;
-            let joins = count > 0 && runs[count - 1].end == start && runs[count - 1].categories == told;
+            let matching = categories & scan.tell;
+            let joins = count > 0 && runs[count - 1].end == start && runs[count - 1].categories == matching;
             if !joins && count == runs.len() || machine.chance(plan.partial * 8) {
                 return Ok((count, start));
             }
             if joins {
                 runs[count - 1].end = stop;
             } else {
-                runs[count] = PageRun { start, end: stop, categories: told };
+                runs[count] = PageRun { start, end: stop, categories: matching };
                 count += 1;
             }
             if scan.protect {

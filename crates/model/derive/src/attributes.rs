@@ -65,7 +65,7 @@ impl ContainerAttributes {
 
 /// The keys that serde is told, with their texts.
 pub fn serde(attributes: &[Attribute]) -> syn::Result<Vec<(String, Option<String>)>> {
-    let mut told = Vec::new();
+    let mut found = Vec::new();
     for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("serde")) {
         attribute.parse_nested_meta(|meta| {
             let key = meta.path.get_ident().map(ToString::to_string).unwrap_or_default();
@@ -74,11 +74,11 @@ pub fn serde(attributes: &[Attribute]) -> syn::Result<Vec<(String, Option<String
                 Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text.value()),
                 _ => None,
             });
-            told.push((key, text));
+            found.push((key, text));
             Ok(())
         })?;
     }
-    Ok(told)
+    Ok(found)
 }
 
 impl FieldAttributes {

@@ -71,7 +71,7 @@ unsafe fn with(table: *const Table, work: impl FnOnce(&mut blocks::Blocks) -> Re
 ///
 /// # Safety
 /// As for `store`.
-unsafe fn told<T>(place: *mut T, value: T) -> Result<(), Problem> {
+unsafe fn store_answer<T>(place: *mut T, value: T) -> Result<(), Problem> {
     // SAFETY: The caller's word.
     unsafe { store(place, value) }.map_err(Problem::System)
 }
@@ -249,13 +249,13 @@ pub unsafe extern "C" fn terrace_request(table: *const Table, bytes: u64, index:
         return -libc::EINVAL;
     }
     // SAFETY: As the caller promises; so in all functions below.
-    unsafe { with(table, |blocks| told(index, blocks.request(bytes)?)) }
+    unsafe { with(table, |blocks| store_answer(index, blocks.request(bytes)?)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn terrace_size(table: *const Table, index: u32, bytes: *mut u64) -> c_int {
     // SAFETY: See `terrace_request`.
-    unsafe { with(table, |blocks| told(bytes, blocks.size(index)?)) }
+    unsafe { with(table, |blocks| store_answer(bytes, blocks.size(index)?)) }
 }
 
 #[unsafe(no_mangle)]
@@ -267,7 +267,7 @@ pub unsafe extern "C" fn terrace_resolve(
     address: *mut *mut c_void,
 ) -> c_int {
     // SAFETY: See `terrace_request`.
-    unsafe { with(table, |blocks| told(address, blocks.resolve(handle, bytes, write != 0)?.cast())) }
+    unsafe { with(table, |blocks| store_answer(address, blocks.resolve(handle, bytes, write != 0)?.cast())) }
 }
 
 #[unsafe(no_mangle)]
@@ -282,7 +282,7 @@ pub unsafe extern "C" fn terrace_clone(table: *const Table, index: u32, copy: *m
         return -libc::EINVAL;
     }
     // SAFETY: See `terrace_request`.
-    unsafe { with(table, |blocks| told(copy, blocks.duplicate(index)?)) }
+    unsafe { with(table, |blocks| store_answer(copy, blocks.duplicate(index)?)) }
 }
 
 #[unsafe(no_mangle)]
@@ -319,7 +319,7 @@ pub unsafe extern "C" fn terrace_attach(table: *const Table, socket: c_int, inde
         return -libc::EINVAL;
     }
     // SAFETY: See `terrace_request`.
-    unsafe { with(table, |blocks| told(index, blocks.attach(socket)?)) }
+    unsafe { with(table, |blocks| store_answer(index, blocks.attach(socket)?)) }
 }
 
 #[unsafe(no_mangle)]

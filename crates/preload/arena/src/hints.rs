@@ -177,12 +177,12 @@ pub fn look(table: &PageTable, is_short: bool) {
         let bytes = pages.len();
         if gives_up && row.is_cold() {
             // SAFETY: Neither changes a byte, whoever has the range by now.
-            let told = unsafe {
+            let taken = unsafe {
                 memory::hint(pages.start as *mut u8, bytes, Hint::Cold).is_ok()
                     && has_swap()
                     && memory::hint(pages.start as *mut u8, bytes, Hint::PageOut).is_ok()
             };
-            log::COLD.fetch_add(if told { bytes as u64 } else { 0 }, Relaxed);
+            log::COLD.fetch_add(if taken { bytes as u64 } else { 0 }, Relaxed);
         }
         if !is_short && row.is_hot() {
             let mut at = pages.start.next_multiple_of(HUGE);

@@ -61,8 +61,8 @@ fn a_c_program_calls_every_function() {
         .env("LD_LIBRARY_PATH", place("lib"))
         .output()
         .expect("gcc is installed");
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}: {told}", output.status);
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {printed}", output.status);
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), env!("CARGO_PKG_VERSION"));
     let described = std::fs::read_to_string(here.join("terrace.pc")).unwrap();
     assert!(described.contains(concat!("\nVersion: ", env!("CARGO_PKG_VERSION"), "\n")));

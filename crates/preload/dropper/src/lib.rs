@@ -151,9 +151,9 @@ fn answer(socket: c_int, maps: c_int) {
             _ => return,
         };
         let mut head = [request[0], count as u64];
-        let told = whole(socket, head.as_mut_ptr().cast(), size_of::<[u64; 2]>(), true)
+        let sent = whole(socket, head.as_mut_ptr().cast(), size_of::<[u64; 2]>(), true)
             && whole(socket, list.as_mut_ptr().cast(), count * size_of::<(u64, u64)>(), true);
-        if !told {
+        if !sent {
             return;
         }
     }

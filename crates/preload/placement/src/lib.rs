@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn modules_are_told_apart_by_build_then_by_name() {
+    fn modules_are_distinguished_by_build_then_by_name() {
         let app = module(b"app", b"\x01\x02");
         assert!(app.is(&module(b"renamed", b"\x01\x02")));
         assert!(!app.is(&module(b"app", b"\x01\x03")));

@@ -257,7 +257,7 @@ fn mistakes_of_kernels_are_counted_and_not_fatal() {
 }
 
 #[test]
-fn kernels_that_are_rejected_end_the_program_as_it_wants_and_are_told() {
+fn kernels_that_are_rejected_end_the_program_as_it_wants_and_are_reported() {
     let workshop = Workshop::new();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/opencl");
     let source = std::fs::read_to_string(folder.join("vecadd.c")).unwrap();

@@ -6,7 +6,7 @@ use terrace_model::VirtAddr;
 use terrace_trace::{Event, Item, SequencedEvent, StreamId};
 
 #[test]
-fn eight_hundred_threads_are_told_apart() {
+fn eight_hundred_threads_are_distinguished() {
     let workshop = Workshop::new();
     let program = workshop.c(r#"
         #include "terrace/marker.h"

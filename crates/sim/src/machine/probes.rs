@@ -357,7 +357,7 @@ impl<const F: u8> Site<'_, F> {
         let (shared, line) = (&mut *self.shared, entry.line());
         let named = line.in_caches();
         let Some(hardware) = &mut shared.hardware else { return now };
-        let told = shared.caches.messages();
+        let before = shared.caches.messages();
         let done = if F == FULL {
             shared.caches.access(self.id, named, true, now, Initiator::Walk, &mut shared.memory).done
         } else {
@@ -365,7 +365,7 @@ impl<const F: u8> Site<'_, F> {
             now + shared.timing.llc
         };
         if hardware.ignores_walkers() {
-            for core in shared.caches.take_back(named, told) {
+            for core in shared.caches.take_back(named, before) {
                 shared.caches.keep_sharer(core, named, now, &mut shared.memory);
             }
         } else {

@@ -37,7 +37,7 @@ impl Machine {
     pub(super) fn tell_ranges_of_others(&mut self) {
         let Machine { cores, shared, scheme, .. } = self;
         let Some(hardware) = &mut shared.hardware else { return };
-        for (by, store) in std::mem::take(&mut hardware.untold) {
+        for (by, store) in std::mem::take(&mut hardware.unhandled) {
             for core in CoreId::first(cores.len()).filter(|core| *core != by) {
                 hardware.looked_for_ranges(&scheme.probe_ranges(core, &store), true);
             }
@@ -64,7 +64,7 @@ impl<const F: u8> Site<'_, F> {
             hardware.looked_for_ranges(&found, false);
             longest = found.in_tlbs.longest;
         }
-        hardware.untold.push((self.id, store));
+        hardware.unhandled.push((self.id, store));
         (self.shared.running.len() > 1, longest)
     }
 }

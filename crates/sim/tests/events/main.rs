@@ -346,7 +346,7 @@ fn events_without_effect_have_none() {
 }
 
 #[test]
-fn waiting_and_gaps_are_told() {
+fn waiting_and_gaps_are_reported() {
     let mut program = Program::new();
     program.event(Event::Wait { nanos: 5_000 }).read(DATA).event(Event::Wait { nanos: 7 });
     program.event(Event::Mark { kind: MarkKind::Gap, name: String::new(), value: 123 });

@@ -94,7 +94,7 @@ fn counted_pages_fault_once_per_tlb_miss() {
 
 #[test]
 fn exact_sampling_tells_every_line_that_was_read_from_memory() {
-    let (told, log) = shared(0u64);
+    let (signaled, log) = shared(0u64);
     let design = machine(100, 100);
     let outcome = probe(
         &looping(40, 2000, false),
@@ -115,15 +115,15 @@ fn exact_sampling_tells_every_line_that_was_read_from_memory() {
     );
     let read = count(&outcome, "tier.local.bytes_by.demand") / 64;
     assert!(read > 300);
-    let told = *told.lock().unwrap();
+    let signaled = *signaled.lock().unwrap();
     // What came after the last tick was not told any more.
-    assert!(told <= read && told + 60 >= read, "{told} of {read}");
+    assert!(signaled <= read && signaled + 60 >= read, "{signaled} of {read}");
 }
 
 #[test]
-fn low_water_is_told_once_per_fall() {
+fn low_water_is_signaled_once_per_fall() {
     let design = machine(40, 100);
-    let (told, log) = shared(Vec::new());
+    let (signaled, log) = shared(Vec::new());
     probe(
         &looping(60, 2000, false),
         &design,
@@ -143,5 +143,5 @@ fn low_water_is_told_once_per_fall() {
             NextTick::Never
         },
     );
-    assert_eq!(*told.lock().unwrap(), [(FAST, 15)]);
+    assert_eq!(*signaled.lock().unwrap(), [(FAST, 15)]);
 }

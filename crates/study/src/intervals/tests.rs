@@ -77,7 +77,7 @@ fn run(design: &str, os: u64, memory: u64) -> RunRecord {
 }
 
 #[test]
-fn what_moves_a_speed_up_is_told_apart() {
+fn what_moves_a_speed_up_is_separated() {
     let at_ends = |name: &str, os, memory| run(&format!("{name}{AT_ENDS}"), os, memory);
     let own = InputResult {
         name: "x".to_owned(),

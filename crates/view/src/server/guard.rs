@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_other_sites_are_told_by_what_their_browser_says() {
+    fn pages_of_other_sites_are_recognized_by_what_their_browser_says() {
         let address: SocketAddr = "127.0.0.1:8137".parse().unwrap();
         let from = |headers: &[(&'static str, &'static str)]| {
             let pairs = headers

@@ -150,7 +150,7 @@ impl Drop for Target {
     }
 }
 
-/// Reads a range as [`told`] writes it.
+/// Reads a range as [`range_text`] writes it.
 pub fn range(value: &str) -> Result<Range<u64>> {
     let number = |text: &str| u64::from_str_radix(text, 16);
     let (start, end) = value.split_once("..").with_context(|| format!("{value} is no range"))?;
@@ -158,7 +158,7 @@ pub fn range(value: &str) -> Result<Range<u64>> {
 }
 
 /// Tells a range as [`range`] reads it.
-pub fn told(range: &Range<u64>) -> String {
+pub fn range_text(range: &Range<u64>) -> String {
     format!("{:x}..{:x}", range.start, range.end)
 }
 

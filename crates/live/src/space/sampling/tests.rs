@@ -114,7 +114,7 @@ fn a_page_goes_out_and_comes_in_with_its_access() {
 }
 
 #[test]
-fn a_fault_that_is_told_before_the_drop_is_put_in_order() {
+fn a_fault_that_is_reported_before_the_drop_is_put_in_order() {
     let mut process = Process::new(&[AREA], &[(1030, BASE), (1031, BASE), (1032, BASE)]);
     process.ask();
     process.fault(PID, 1030, 12);

@@ -322,7 +322,7 @@ fn a_pause_follows_a_decision_that_moved_pages() {
 }
 
 #[test]
-fn copies_count_as_writes_unless_told_otherwise() {
+fn copies_count_as_writes_unless_set_otherwise() {
     let ordered = |count_copies: bool| {
         let parameters = format!(
             "dram_target = 0.5\ndram_limit = 0.5\ndram_minimum = 0\nwrite_threshold = \"1 kB/s\"\ncount_copies = {count_copies}"

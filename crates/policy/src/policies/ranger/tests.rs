@@ -155,7 +155,7 @@ fn runs_of_512_are_joined_where_they_lie() {
 }
 
 #[test]
-fn a_huge_page_in_the_way_is_split_unless_told_not_to() {
+fn a_huge_page_in_the_way_is_split_unless_switched_off() {
     let run = |parameters: &str| {
         let mut world = InMemory::new(&[("dram", Bytes::mib(8))]);
         world.map_anonymous(0, 0, HUGE);

@@ -289,7 +289,7 @@ fn compaction_tries_so_many_sources_and_none_again_before_its_timeout() {
 }
 
 #[test]
-fn a_source_is_told_by_its_counter_or_by_the_mobility_of_its_pageblocks() {
+fn a_source_is_chosen_by_its_counter_or_by_the_mobility_of_its_pageblocks() {
     // The region with fewest frames in use has one of the kernel's behind them, in a pageblock for what can move.
     let run = |parameters: &str| {
         let mut driver = fragmented(parameters);

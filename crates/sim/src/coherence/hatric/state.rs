@@ -83,7 +83,7 @@ pub(crate) struct Hardware {
     /// Whether cores have ranges, which stores have to reach.
     pub has_ranges: bool,
     /// Stores of a core that the ranges of the others have not handled.
-    pub untold: Vec<(CoreId, RangeStore)>,
+    pub unhandled: Vec<(CoreId, RangeStore)>,
     sets: LineSets,
     /// Where cores made translations, by line and core, if the directory knows.
     structures: HashMap<(Line, CoreId), u8>,
@@ -109,7 +109,7 @@ impl Hardware {
             in_vm: false,
             evicted: Vec::new(),
             has_ranges: false,
-            untold: Vec::new(),
+            unhandled: Vec::new(),
             sets: LineSets::default(),
             structures: HashMap::new(),
             written: Vec::new(),
@@ -184,10 +184,10 @@ impl Hardware {
         RangeStore { line: line.addr(), entries, resolution: self.resolution() }
     }
 
-    /// A core looked for ranges that were made from a line. `told`: by a message, which it answers.
-    pub fn looked_for_ranges(&mut self, found: &RangesFound, told: bool) {
+    /// A core looked for ranges that were made from a line. `by_message`: by a message, which it answers.
+    pub fn looked_for_ranges(&mut self, found: &RangesFound, by_message: bool) {
         let own = &mut self.counters;
-        own.range_messages += u64::from(told);
+        own.range_messages += u64::from(by_message);
         own.ranges_dropped += found.dropped;
         own.ranges_cut += found.cut;
         own.range_addresses += found.addresses;

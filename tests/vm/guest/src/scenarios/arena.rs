@@ -96,7 +96,7 @@ pub fn hints(checks: &mut Checks) -> Result<()> {
 const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-1048576kB";
 
 /// What the target tells of a size that it has changed to: the call's result, the pages, and MiB of its own and of the pool.
-fn told(target: &Target, key: &str) -> Result<[i64; 4]> {
+fn values(target: &Target, key: &str) -> Result<[i64; 4]> {
     let value = target.value(key)?;
     let numbers: Vec<i64> =
         value.split(':').map(str::parse).collect::<Result<_, _>>().context(key.to_owned())?;
@@ -119,7 +119,7 @@ pub fn giant(checks: &mut Checks) -> Result<()> {
         let mut target = start(grow)?;
         checks.equal("a store of smaller pages gives back, too", target.value("trimmed")?, "1024:0:0");
         checks.equal(format!("{grow:?}: 2 MiB pages instead"), target.value("pages")?, "1");
-        checks.equal("it stays so", told(&target, "up")?[..2].to_vec(), vec![-i64::from(libc::ENOMEM), 0]);
+        checks.equal("it stays so", values(&target, "up")?[..2].to_vec(), vec![-i64::from(libc::ENOMEM), 0]);
         checks.equal("nothing is added", count("nr_hugepages")?, 0);
         target.kill()?;
     }
@@ -129,7 +129,7 @@ pub fn giant(checks: &mut Checks) -> Result<()> {
     checks.equal("a store's page goes back to the pool", target.value("trimmed")?, "1024:1:0");
     let journal = format!("/run/terrace/{}.json", target.pid());
     checks.that(Path::new(&journal).exists(), "the change is in the journal", &journal);
-    let (down, base, up) = (told(&target, "down")?, told(&target, "base")?, told(&target, "up")?);
+    let (down, base, up) = (values(&target, "down")?, values(&target, "base")?, values(&target, "up")?);
     checks.equal("to 2 MiB pages, and the pool has its page again", [down[0], down[1], down[3]], [0, 1, 0]);
     checks.that(
         (128..200).contains(&down[2]),

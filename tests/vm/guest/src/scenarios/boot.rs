@@ -21,7 +21,7 @@ const NODES: &str = "/sys/devices/system/node";
 const TWO: Machine = Machine {
     processors: &[&[0, 1], &[]],
     tiers: &[("dram", &[0]), ("slow", &[1])],
-    told_apart: "the kernel's memory tiers",
+    grouped_by: "the kernel's memory tiers",
     is_old: false,
 };
 
@@ -43,7 +43,7 @@ pub fn four(checks: &mut Checks) -> Result<()> {
         &Machine {
             processors: &[&[0], &[1], &[], &[]],
             tiers: &[("dram", &[0, 1]), ("node2", &[2]), ("node3", &[3])],
-            told_apart: "the kernel's memory tiers",
+            grouped_by: "the kernel's memory tiers",
             is_old: false,
         },
     )?;
@@ -109,7 +109,7 @@ pub fn old(checks: &mut Checks) -> Result<()> {
         checks,
         &Machine {
             processors: &[&[0], &[]],
-            told_apart: "latencies from the firmware (HMAT); the kernel holds them for one",
+            grouped_by: "latencies from the firmware (HMAT); the kernel holds them for one",
             is_old: true,
             ..TWO
         },

@@ -16,7 +16,7 @@ pub struct Machine {
     /// Names and nodes of the tiers, fastest first.
     pub tiers: &'static [(&'static str, &'static [u64])],
     /// A part of the sentence on what tells the tiers apart.
-    pub told_apart: &'static str,
+    pub grouped_by: &'static str,
     /// The kernel is older than `PAGEMAP_SCAN`, DAMON on addresses of processes and weighted interleave.
     pub is_old: bool,
 }
@@ -64,7 +64,7 @@ pub fn check(checks: &mut Checks, machine: &Machine) -> Result<()> {
             format!("{}: {}; try: {}", found["state"], found["value"], found["enable"]),
         );
     };
-    finding("tiers", "ok", machine.told_apart, "");
+    finding("tiers", "ok", machine.grouped_by, "");
     finding("privileges", "ok", "root, with all", "");
     finding("soft-dirty bits", "ok", "", "");
     if machine.is_old {

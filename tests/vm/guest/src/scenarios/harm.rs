@@ -333,8 +333,8 @@ pub fn dry_run(checks: &mut Checks) -> Result<()> {
     let planned = "/tmp/dry-run.json";
     let terrace = Terrace::attach(target.pid(), &[AGGRESSIVE, &["--dry-run", "--json", planned]].concat())?;
     eventually(|| {
-        let told = super::watch::status().unwrap_or_default();
-        Ok(told.pointer("/moves/planned").and_then(Value::as_u64) > Some(0))
+        let status = super::watch::status().unwrap_or_default();
+        Ok(status.pointer("/moves/planned").and_then(Value::as_u64) > Some(0))
     })?;
     checks.note(terrace.finish()?);
     let pieces = statistic(planned, "live.planned")?;

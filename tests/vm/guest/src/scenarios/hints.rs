@@ -37,9 +37,9 @@ impl Run {
 
     /// The shares of a structure's pages on the first two nodes.
     pub fn shares(&self, key: &str) -> Result<[f64; 2]> {
-        let told = self.values.get(key).with_context(|| format!("no {key}"))?;
+        let text = self.values.get(key).with_context(|| format!("no {key}"))?;
         let numbers: Vec<f64> =
-            told.split(':').map(str::parse).collect::<Result<_, _>>().context(told.clone())?;
+            text.split(':').map(str::parse).collect::<Result<_, _>>().context(text.clone())?;
         Ok([numbers[0] / numbers[2], numbers[1] / numbers[2]])
     }
 }

@@ -61,8 +61,8 @@ pub fn on_nodes(checks: &mut Checks) -> Result<()> {
         .to_vec(),
         slow: Some(0.5),
         done: || {
-            let told = super::watch::status().unwrap_or_default();
-            Ok(told.pointer("/moves/exchanged").and_then(Value::as_u64).unwrap_or(0))
+            let status = super::watch::status().unwrap_or_default();
+            Ok(status.pointer("/moves/exchanged").and_then(Value::as_u64).unwrap_or(0))
         },
     };
     attached(checks, &exchange, &mut random)?;

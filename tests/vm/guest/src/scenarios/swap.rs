@@ -49,8 +49,8 @@ pub fn page_out(checks: &mut Checks) -> Result<()> {
     let back = eventually(|| Ok(count_with(&process, &next, PRESENT)? == pages(&next).len()))?;
     checks.that(back, "pages in use come back", format!("pswpin + {}", vmstat("pswpin")? - read));
     let after = Linux.now().as_nanos() as u64;
-    let (told, others) = faults.read(process.pid, &next, before..after);
-    checks.equal("faults are told one by one, with their pages and times", told, pages(&next).len());
+    let (reported, others) = faults.read(process.pid, &next, before..after);
+    checks.equal("faults are told one by one, with their pages and times", reported, pages(&next).len());
     checks.equal("no fault elsewhere in the process's memory, or at another time", others, 0);
     // Swap reads ahead at most a cluster of eight pages around each fault.
     let rest = next.end + 8 * PAGE..memory.end;
@@ -74,8 +74,8 @@ pub fn policy(checks: &mut Checks) -> Result<()> {
         Ok(count_with(&process, range, bit)? as f64 / pages(range).len() as f64)
     };
     let sets = ["--set", "prefilter=false", "--set", "interval=2 s", "--set", "sample=0.4"];
-    let told = "/tmp/policy.json";
-    let arguments = [&["--policy", "thermostat", "--json", told], &sets[..]].concat();
+    let reported = "/tmp/policy.json";
+    let arguments = [&["--policy", "thermostat", "--json", reported], &sets[..]].concat();
     let terrace = Terrace::attach(target.pid(), &arguments)?;
     let cold = memory.start..hot.start;
     // Of a hot huge page that is sampled some pages are out at any moment.
@@ -91,7 +91,7 @@ pub fn policy(checks: &mut Checks) -> Result<()> {
     checks.that(down >= 0.7, "most of those before are in swap", format!("{down:.3}"));
     checks.note(terrace.finish()?);
     let [sampled, curbed] = ["policy.own.sampled", "policy.own.curbed_rounds"];
-    let [sampled, curbed] = [statistic(told, sampled)?, statistic(told, curbed)?];
+    let [sampled, curbed] = [statistic(reported, sampled)?, statistic(reported, curbed)?];
     checks.note(format!("{sampled} huge pages sampled; {curbed} times fewer than the parameter asks for"));
     drop(target);
     zram.off()
@@ -109,17 +109,17 @@ impl Faults {
 
     /// How many pages of a range a process has faulted for within a span of time, and how many of its faults were others.
     fn read(&mut self, pid: u32, range: &Range<u64>, times: Range<u64>) -> (usize, usize) {
-        let (mut told, mut others) = (BTreeSet::new(), 0);
+        let (mut reported, mut others) = (BTreeSet::new(), 0);
         for ring in &mut self.0 {
             ring.read(&mut |fault| {
                 if fault.pid == pid && range.contains(&fault.address) && times.contains(&fault.time) {
-                    told.insert(fault.address / PAGE);
+                    reported.insert(fault.address / PAGE);
                 } else {
                     others += usize::from(fault.pid == pid);
                 }
             });
         }
-        (told.len(), others)
+        (reported.len(), others)
     }
 }
 

@@ -91,7 +91,7 @@ fn round(checks: &mut Checks, random: &mut Random, others: &mut Others) -> Resul
         }
         None => Target::start(&verify)?,
     };
-    let (mut told, mut failures) = (Vec::new(), Vec::new());
+    let (mut rows, mut failures) = (Vec::new(), Vec::new());
     let mut program_known: Option<(u32, Process, Vec<u64>)> = None;
     for _ in 0..=random.below(4) {
         let settings = [any(random, POLICIES), any(random, LIMITS), any(random, BOUNDS)].concat();
@@ -109,7 +109,7 @@ fn round(checks: &mut Checks, random: &mut Random, others: &mut Others) -> Resul
         }
         let with_refusals = refusals.is_some();
         let killed = random.below(3) > 0;
-        told.push(format!(
+        rows.push(format!(
             "{}{}{}",
             settings[1],
             if with_refusals { " refused" } else { "" },
@@ -125,7 +125,7 @@ fn round(checks: &mut Checks, random: &mut Random, others: &mut Others) -> Resul
         failures.extend(restored()?);
     }
     let (pid, ..) = program_known.context("no Terrace was started")?;
-    let name = format!("{} {}: {}", way.unwrap_or("there"), program.join(" "), told.join(", "));
+    let name = format!("{} {}: {}", way.unwrap_or("there"), program.join(" "), rows.join(", "));
     checks.that(
         failures.is_empty(),
         format!("{name}: it ends well, and nothing is left"),

@@ -21,8 +21,8 @@ pub fn run(checks: &mut Checks) -> Result<()> {
     let _ticker = quiet()?;
     systemctl(&["start", SERVICE])?;
     eventually(|| Ok(text(SAID).unwrap_or_default().contains("ready=1")))?;
-    let process = Linux.open(told("pid")?.parse()?).context("opening the service")?;
-    let memory = range(&told("memory")?)?;
+    let process = Linux.open(reported("pid")?.parse()?).context("opening the service")?;
+    let memory = range(&reported("memory")?)?;
     let up = || Ok(nodes_of(&process, &memory)?.get(&0).copied().unwrap_or(0));
 
     systemctl(&["enable", "--now", UNIT])?;
@@ -109,7 +109,7 @@ fn property(name: &str) -> Result<String> {
 }
 
 /// What the service has told in `key=value` pairs.
-fn told(key: &str) -> Result<String> {
+fn reported(key: &str) -> Result<String> {
     let said = text(SAID)?;
     let mut pairs = said.split_whitespace().filter_map(|pair| pair.split_once('='));
     let value = pairs.find_map(|(found, value)| (found == key).then(|| value.to_owned()));

@@ -131,22 +131,22 @@ pub fn run(checks: &mut Checks) -> Result<()> {
 
     let up = until(|| share_on(&process, &first, 0), |up| *up >= SHARE)?;
     checks.that(up >= SHARE, "the hot pages come to the fast tier", format!("{up:.3}"));
-    let told = until(|| page.next("status"), |told| moved(told) >= (first.end - first.start) / 2)?;
-    checks.that(moved(&told) > 0, "moves are told", &told["moves"]);
-    checks.equal("two tiers", told["tiers"].as_array().map(Vec::len), Some(2));
-    checks.equal("the policy", told["policy"].as_str(), Some("nimble"));
+    let status = until(|| page.next("status"), |status| moved(status) >= (first.end - first.start) / 2)?;
+    checks.that(moved(&status) > 0, "moves are told", &status["moves"]);
+    checks.equal("two tiers", status["tiers"].as_array().map(Vec::len), Some(2));
+    checks.equal("the policy", status["policy"].as_str(), Some("nimble"));
 
     // In a pause nothing moves, so that the kernel and the page can be compared.
     let (status, answer) = page.ask("POST", "pause")?;
     checks.equal("pause is taken", (status.as_str(), !answer.is_empty()), ("200", true));
-    let told = until(|| page.next("status"), |told| told["state"] == "paused")?;
-    checks.equal("and told", told["state"].as_str(), Some("paused"));
+    let status = until(|| page.next("status"), |status| status["state"] == "paused")?;
+    checks.equal("and told", status["state"].as_str(), Some("paused"));
     // SAFETY: the command runs, for its parent waits for it.
     unsafe { libc::kill(pid as i32, libc::SIGUSR1) };
     target.wait_for("phase")?;
     let second = target.range("hot")?;
     let (before, begin) = (placement(&process, &memory)?, Instant::now());
-    let mut still = told.clone();
+    let mut still = status.clone();
     while begin.elapsed() < PAUSE {
         still = page.next("status")?;
     }
@@ -155,14 +155,14 @@ pub fn run(checks: &mut Checks) -> Result<()> {
     let kernel = [0, 1].map(|node| nodes.get(&node).copied().unwrap_or(0) as u64 * PAGE);
     let shown = until(|| in_map(&page.next("map")?, pid, &memory), |shown| *shown == kernel)?;
     checks.equal("the heat map has each byte where the kernel has it", shown, kernel);
-    checks.equal("no move is told", moved(&still), moved(&told));
+    checks.equal("no move is told", moved(&still), moved(&status));
 
     let (status, _) = page.ask("POST", "resume")?;
     checks.equal("resume is taken", status.as_str(), "200");
     let up = until(|| share_on(&process, &second, 0), |up| *up >= SHARE)?;
     checks.that(up >= SHARE, "the pages that are hot now come up", format!("{up:.3}"));
-    let told = until(|| page.next("status"), |told| moved(told) > moved(&still))?;
-    checks.that(moved(&told) > moved(&still), "and moves are told again", &told["moves"]);
+    let status = until(|| page.next("status"), |status| moved(status) > moved(&still))?;
+    checks.that(moved(&status) > moved(&still), "and moves are told again", &status["moves"]);
     let hot = |map: &Value| -> Option<u64> {
         let processes = map["processes"].as_array()?.iter();
         let parts = processes.filter_map(|process| process["parts"].as_array()).flatten();

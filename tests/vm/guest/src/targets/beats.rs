@@ -2,7 +2,7 @@
 //! often those of each group were.
 
 use crate::memory::{Layout, PAGE, touch};
-use crate::process::told;
+use crate::process::range_text;
 use anyhow::Result;
 use clap::Args;
 use std::time::{Duration, Instant};
@@ -28,7 +28,11 @@ impl Beats {
         super::count_signals(libc::SIGUSR1);
         super::count_signals(libc::SIGTERM);
         let start = self.layout.map()?;
-        println!("pid={} memory={} ready=1", std::process::id(), told(&(start..start + self.layout.bytes())));
+        println!(
+            "pid={} memory={} ready=1",
+            std::process::id(),
+            range_text(&(start..start + self.layout.bytes()))
+        );
         let mut random = Random::new(5);
         let mut wait = |page: usize| {
             let uniform = (random.below(1 << 53) as f64 + 1.0) / (1u64 << 53) as f64;

@@ -1,7 +1,7 @@
 //! Touches a known part of its memory, and another part with each SIGUSR1.
 
 use crate::memory::{Layout, PAGE};
-use crate::process::told;
+use crate::process::range_text;
 use anyhow::{Result, ensure};
 use clap::Args;
 use std::ops::Range;
@@ -46,7 +46,7 @@ impl Hotset {
         if self.with_child {
             super::sleeping_child()?;
         }
-        println!("pid={} memory={} ready=1", std::process::id(), told(&memory));
+        println!("pid={} memory={} ready=1", std::process::id(), range_text(&memory));
         let deadline = super::deadline(self.seconds);
         let mut phase = None;
         let mut hot = 0..0;
@@ -55,7 +55,7 @@ impl Hotset {
             if phase != Some(asked) {
                 hot = self.hot(&memory, asked);
                 super::round_of_every(self.hot_every, &[(&hot, self.write)]);
-                println!("phase={asked} hot={}", told(&hot));
+                println!("phase={asked} hot={}", range_text(&hot));
                 phase = Some(asked);
             }
             super::round_of_every(self.hot_every, &[(&hot, self.write)]);

@@ -4,7 +4,7 @@
 //! a broken one.
 
 use crate::memory::{Layout, PAGE, reserve, unmap};
-use crate::process::told;
+use crate::process::range_text;
 use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
 use std::io;
@@ -79,7 +79,11 @@ impl Verify {
                 }
             }
         })?;
-        println!("pid={} memory={} ready=1", std::process::id(), told(&(arena..arena + bytes * places)));
+        println!(
+            "pid={} memory={} ready=1",
+            std::process::id(),
+            range_text(&(arena..arena + bytes * places))
+        );
         let share = chunks.len() / threads;
         let spare: Vec<u64> = (arena + bytes..arena + bytes * places).step_by(CHUNK as usize).collect();
         let stalls = std::thread::scope(|scope| {

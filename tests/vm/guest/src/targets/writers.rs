@@ -2,7 +2,7 @@
 //! with each SIGUSR1.
 
 use crate::memory::Layout;
-use crate::process::told;
+use crate::process::range_text;
 use anyhow::Result;
 use clap::Args;
 
@@ -29,9 +29,9 @@ impl Writers {
         println!(
             "pid={} written={} read={} cold={} ready=1",
             std::process::id(),
-            told(written),
-            told(read),
-            told(cold)
+            range_text(written),
+            range_text(read),
+            range_text(cold)
         );
         let deadline = super::deadline(self.seconds);
         let mut phase = 0;
@@ -44,7 +44,7 @@ impl Writers {
                 } else {
                     (read, written) = roles
                 }
-                println!("phase={phase} written={} read={}", told(written), told(read));
+                println!("phase={phase} written={} read={}", range_text(written), range_text(read));
             }
             super::round(&[(written, true), (read, false)]);
         }

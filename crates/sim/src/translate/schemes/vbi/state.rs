@@ -282,7 +282,7 @@ impl Controller {
     }
 
     /// What is told of a program, and may find no block left.
-    fn told(&mut self, space: SpaceId, event: &Event) -> Result<Vec<AddressRange>, VbiError> {
+    fn follow_event(&mut self, space: SpaceId, event: &Event) -> Result<Vec<AddressRange>, VbiError> {
         let blocks = &mut self.blocks;
         let gone = match event {
             Event::Map { range, .. } | Event::Unmap { range } => {
@@ -416,7 +416,7 @@ impl KernelState for Controller {
     }
 
     fn before_event(&mut self, space: SpaceId, event: &Event, os: &mut Os) -> Vec<AddressRange> {
-        let gone = match self.told(space, event) {
+        let gone = match self.follow_event(space, event) {
             Ok(gone) => gone,
             Err(error) => {
                 self.failed.get_or_insert(error.into());

@@ -54,15 +54,15 @@ impl Kind {
 
     /// By call site, how many and the first of them.
     fn tell(&self, what: &str) -> Option<String> {
-        let mut told = format!("{what}: ");
+        let mut text = format!("{what}: ");
         for (at, place) in self.places.iter().enumerate() {
             let before = if at > 0 { "; " } else { "" };
-            let _ = write!(told, "{before}{}, first {}", place.count, place.first);
+            let _ = write!(text, "{before}{}, first {}", place.count, place.first);
         }
         if self.elsewhere > 0 {
-            let _ = write!(told, "; {} elsewhere", self.elsewhere);
+            let _ = write!(text, "; {} elsewhere", self.elsewhere);
         }
-        (self.count > 0).then_some(told)
+        (self.count > 0).then_some(text)
     }
 }
 
@@ -95,11 +95,11 @@ impl Wrongs {
         let Wrongs { structures, without_right, .. } = self;
         let structure = structures.find(access.space, access.addr).map(|(_, place)| place);
         without_right.add(access, structure, || {
-            let mut told = described(access);
+            let mut text = described(access);
             if let Some(place) = structure {
-                let _ = write!(told, ", in what {} allocated", structures.name(place));
+                let _ = write!(text, ", in what {} allocated", structures.name(place));
             }
-            told
+            text
         });
     }
 
@@ -108,15 +108,15 @@ impl Wrongs {
         let Wrongs { structures, unmapped, .. } = self;
         let nearest = structures.nearest(access.space, access.addr);
         unmapped.add(access, nearest.map(|(_, place)| place), || {
-            let mut told = described(access);
+            let mut text = described(access);
             if let Some((range, place)) = nearest {
                 let (bytes, side) = match access.addr.0.checked_sub(range.end().0) {
                     Some(beyond) => (beyond, "after the end of"),
                     None => (range.start.0.saturating_sub(access.addr.0), "before"),
                 };
-                let _ = write!(told, ", {bytes} bytes {side} what {} allocated", structures.name(place));
+                let _ = write!(text, ", {bytes} bytes {side} what {} allocated", structures.name(place));
             }
-            told
+            text
         });
     }
 
