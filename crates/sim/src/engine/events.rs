@@ -7,7 +7,7 @@ use crate::coherence::Cause;
 use crate::core::END_OF_TIME;
 use crate::observe::ContiguityWatch;
 use crate::outcome::SimError;
-use crate::tiering::{Change, Tiering};
+use crate::tiering::Change;
 use crate::translate::{Stop, Translation};
 use terrace_model::{AddressRange, CoreId, PageSize, SpaceId, Time, VirtAddr};
 use terrace_trace::{Event, KernelAccess, MapKind, MarkKind};
@@ -290,15 +290,14 @@ impl Engine<'_> {
     /// Computes without an access. A policy and samples of contiguity may be due meanwhile: where one is, the
     /// stream goes on afterwards.
     fn compute(&mut self, core: CoreId, stream: usize, instructions: u64) {
-        let managed = self.policies().next().is_some();
+        let due = self.policies_due();
         let pipeline = &mut self.machine.cores[core.index()].pipeline;
-        if !managed && self.contiguity.is_none() {
+        if due.is_none() && self.contiguity.is_none() {
             return pipeline.compute(instructions);
         }
         let computed = &mut self.streams.streams[stream].computed;
         let sample = self.contiguity.as_ref().map_or(Time::MAX, ContiguityWatch::next);
-        let due = self.tiering.iter().chain(&self.host_tiering).filter_map(Tiering::due).min();
-        let due = due.unwrap_or(Time::MAX).min(sample);
+        let due = due.flatten().unwrap_or(Time::MAX).min(sample);
         loop {
             let begin = pipeline.now;
             let little = (instructions - *computed).min(COMPUTE_PIECE);

@@ -464,13 +464,13 @@ impl<'a> Engine<'a> {
 
     /// A core, and what it and the kernel have of the scheme.
     fn site<const F: u8, T: Translation>(&mut self, core: CoreId) -> (Site<'_, F>, Own<'_, T>) {
+        let running = self.machine.shared.running[core.index()];
+        let guest = running.map_or(0, |space| self.guest_managed(space));
         let Machine { cores, shared, scheme, .. } = &mut self.machine;
         let scheme: &mut Scheme<T> =
             scheme.as_any().downcast_mut().expect("the engine runs the machine's scheme");
         scheme.kernel.runs_on(core);
         let own = Own { scheme: &mut scheme.cores[core.index()], kernel: &mut scheme.kernel };
-        let running = shared.running[core.index()].filter(|_| self.tiering.len() > 1);
-        let guest = running.map_or(0, |space| shared.os.guest_of(space));
         let manager = self.tiering.get_mut(guest).map(|tiering| tiering as &mut dyn Manager);
         let host_manager = self.host_tiering.as_mut().map(|tiering| tiering as &mut dyn Manager);
         (Site { id: core, core: &mut cores[core.index()], shared, manager, host_manager }, own)

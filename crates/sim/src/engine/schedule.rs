@@ -133,7 +133,7 @@ impl Engine<'_> {
     }
 
     /// When a policy is to be called or an order does something next; none where nobody manages memory.
-    fn policies_due(&self) -> Option<Option<Time>> {
+    pub(super) fn policies_due(&self) -> Option<Option<Time>> {
         self.policies().next()?;
         Some(self.policies().filter_map(Tiering::due).min())
     }
