@@ -20,3 +20,9 @@ core_models! {
     "interval" => interval::Interval,
     "in-order" => in_order::InOrder,
 }
+
+impl Default for ModelParameters {
+    fn default() -> ModelParameters {
+        ModelParameters::Interval(interval::Keys::default())
+    }
+}

@@ -3,9 +3,9 @@
 //! A new model is its file and its line in the list `core_models` in `mod.rs`. The value of `core.model`, its keys and their
 //! checks follow from that.
 
+use super::Pipeline;
 use super::clock::{Clock, Timeline};
 use super::parameters::CoreParameters;
-use super::{ModelParameters, Pipeline, interval};
 use std::fmt::Debug;
 use std::ops::Deref;
 use terrace_model::Time;
@@ -228,12 +228,6 @@ macro_rules! core_models {
             }
         }
     };
-}
-
-impl Default for ModelParameters {
-    fn default() -> ModelParameters {
-        ModelParameters::Interval(interval::Keys::default())
-    }
 }
 
 impl Deref for Pipeline {
