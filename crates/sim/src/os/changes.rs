@@ -4,7 +4,7 @@
 //! that the stores go to, and the pages whose translations are wrong from now on. Whoever made the change completes it
 //! ([`Changes::take`]) before the program goes on. Walkers set accessed and dirty bits by themselves, without a door.
 
-use super::page_table::Pte;
+use super::entry::Pte;
 use terrace_model::{AddressRange, Line, PageSize, PhysAddr, SpaceId, VirtAddr};
 
 /// Lines of page tables that were stored to, one after the other in memory.

@@ -2,8 +2,9 @@
 
 use super::address_space::AddressSpace;
 use super::changes::Changes;
+use super::entry::{Leaf, Pte};
 use super::memory::Owner;
-use super::page_table::{Leaf, PageTable, Pte};
+use super::page_table::PageTable;
 use super::paging::{Os, OsError, Space};
 use crate::design::PagePolicy;
 use std::ops::Range;

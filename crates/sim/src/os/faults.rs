@@ -1,8 +1,8 @@
 //! Page faults: which frame, of which size, in which tier a page gets.
 
 use super::address_space::Area;
+use super::entry::{Leaf, Pte};
 use super::memory::{Block, Owner};
-use super::page_table::{Leaf, Pte};
 use super::paging::{Fault, Os, OsError, PlacementState};
 use crate::design::PagePolicy;
 use terrace_model::{AddressRange, Frame, PageSize, SpaceId, VirtAddr};

@@ -3,6 +3,7 @@
 mod address_space;
 mod bench;
 mod changes;
+mod entry;
 mod events;
 mod faults;
 mod memory;
@@ -16,7 +17,8 @@ mod tests;
 pub use address_space::{AddressSpace, Area};
 pub use bench::FaultBench;
 pub use changes::{Changes, StalePages};
+pub use entry::{Leaf, Pte};
 pub use memory::{FrameRun, Holder, MemoryFigures, OrderFigures, Owner, RegionFigures, Snapshot};
-pub use page_table::{Leaf, PageTable, Pte};
+pub use page_table::PageTable;
 pub use pages::Mappers;
 pub use paging::{Fault, Os, OsError};

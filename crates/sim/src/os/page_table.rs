@@ -1,12 +1,11 @@
 //! x86-64 radix page tables in simulated frames.
 
-mod entry;
 #[cfg(test)]
 mod tests;
 
 use super::changes::Door;
+use super::entry::{Leaf, Pte};
 use crate::array::{huge_reserve, prefetch};
-pub use entry::{Leaf, Pte};
 use terrace_model::{AddressRange, Frame, PageSize, PhysAddr, VirtAddr};
 
 /// The page table of one address space.

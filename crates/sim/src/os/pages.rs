@@ -1,8 +1,8 @@
 //! Pages as policies handle them: blocks for orders, splits and collapses, and the account of all frames.
 
 use super::address_space::AddressSpace;
+use super::entry::{Leaf, Pte};
 use super::memory::{Owner, TierMemory};
-use super::page_table::{Leaf, Pte};
 use super::paging::{Os, OsError, Space, tier_of};
 use std::collections::HashMap;
 use terrace_model::{AddressRange, Frame, PageSize, SpaceId, TierId, Time, VirtAddr};

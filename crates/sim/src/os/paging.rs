@@ -2,8 +2,9 @@
 
 use super::address_space::AddressSpace;
 use super::changes::Changes;
+use super::entry::{Leaf, Pte};
 use super::memory::{Block, Buddy, Owner, TierMemory, age};
-use super::page_table::{Leaf, PageTable, Pte};
+use super::page_table::PageTable;
 use super::stores::Stores;
 use crate::design::{OsParameters, PagePolicy, Placement};
 use std::collections::{HashMap, VecDeque};

@@ -186,7 +186,7 @@ impl Leaf {
         Leaf { pte, size, lowest, above, upper }
     }
 
-    /// The leaf of a base page, from the numbers of its table and of the one above. [`PageTable::entry_address`] of
+    /// The leaf of a base page, from the numbers of its table and of the one above. [`super::PageTable::entry_address`] of
     /// higher levels is not for it.
     #[inline(always)]
     pub fn of_base_page(pte: Pte, table: u32, above: u32) -> Leaf {
