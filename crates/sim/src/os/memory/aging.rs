@@ -1,7 +1,7 @@
 //! What a long life does to memory: the methods by which the sources fragment theirs.
 
 use super::{Owner, Snapshot, TierMemory};
-use crate::design::Aging;
+use crate::design::{Aging, Design};
 use terrace_model::{Frame, PageSize, Time};
 use terrace_policy::Random;
 
@@ -31,6 +31,20 @@ pub fn age(memory: &mut TierMemory, aging: &Aging) -> Result<(), String> {
             life.builds(*rounds, *fmfi)
         }
         Aging::Snapshot { file } => Snapshot::read(file)?.restore(memory),
+    }
+}
+
+impl Snapshot {
+    /// Lets the first tier of a design's machine go through what the design says, before the system takes its own.
+    ///
+    /// # Errors
+    /// Aging that does not reach what it is to reach, or a file that cannot be used.
+    pub fn aged(design: &Design) -> Result<Snapshot, String> {
+        let tier = design.tiers.first().ok_or("tier: a machine needs a memory tier")?;
+        let parameters = &design.os.memory;
+        let mut memory = TierMemory::new(&tier.name, 0, tier.capacity.0 >> 12, parameters);
+        age(&mut memory, &parameters.aging)?;
+        Ok(Snapshot::of(&memory))
     }
 }
 

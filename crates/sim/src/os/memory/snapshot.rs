@@ -53,18 +53,6 @@ impl Snapshot {
         Snapshot { layout: memory.buddy.layout(), cache: memory.cache.iter().collect() }
     }
 
-    /// Lets the first tier of a design's machine go through what the design says, before the system takes its own.
-    ///
-    /// # Errors
-    /// Aging that does not reach what it is to reach, or a file that cannot be used.
-    pub fn aged(design: &Design) -> Result<Snapshot, String> {
-        let tier = design.tiers.first().ok_or("tier: a machine needs a memory tier")?;
-        let parameters = &design.os.memory;
-        let mut memory = TierMemory::new(&tier.name, 0, tier.capacity.0 >> 12, parameters);
-        super::age(&mut memory, &parameters.aging)?;
-        Ok(Snapshot::of(&memory))
-    }
-
     /// Whether the file that a design ages its memory with is there, whole, and fits the design at some `--scale`. Designs
     /// without such a file are fine.
     ///
