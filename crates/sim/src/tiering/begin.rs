@@ -1,10 +1,10 @@
 //! How the items of an order begin: what each takes, splits or refuses.
 
 use super::State;
-use super::changes::unwatch;
 use super::orders::Order;
 use super::part::Work;
 use super::shootdown::complete;
+use super::watched::unwatch;
 use crate::coherence::Cause;
 use crate::machine::Machine;
 use crate::os::Leaf;

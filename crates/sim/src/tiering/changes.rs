@@ -2,32 +2,11 @@
 
 use super::orders::Order;
 use super::part::Part;
+use super::watched::unwatch;
 use super::{Change, State, pages_of};
 use crate::machine::Machine;
 use terrace_model::{AddressRange, Frame, PageSize, SpaceId, Time};
 use terrace_policy::{Outcome, PageId, PageRange, Signal, SignalKind};
-
-/// Ends the watches of the pages that begin in `range`, of those for which `ends` holds. TLBs may go on without them.
-pub(super) fn unwatch(
-    machine: &mut Machine,
-    state: &mut State,
-    range: PageRange,
-    ends: impl Fn(PageId, PageSize) -> bool,
-) {
-    let end = PageId { vpn: range.end(), ..range.first };
-    let watched: Vec<PageId> = state.watched.range(range.first..end).map(|(page, _)| *page).collect();
-    for page in watched {
-        let (addr, os) = (page.addr(), machine.shared.system_mut(state.system));
-        let leaf = os.table(page.space).find(addr);
-        if !ends(page, leaf.map_or(PageSize::Base, |leaf| leaf.size)) {
-            continue;
-        }
-        if let Some(leaf) = leaf {
-            os.set_traps(page.space, &leaf, addr, false, false);
-        }
-        state.watched.remove(&page);
-    }
-}
 
 impl Order {
     /// Gives up the parts that hold pages of `range`.

@@ -12,6 +12,7 @@
 //! | `orders.rs` | orders: the five steps of a migration, exchange, split, collapse |
 //! | `begin.rs` | how the items of an order begin |
 //! | `changes.rs` | what becomes of orders and watches when the program unmaps, renames or forks |
+//! | `watched.rs` | pages under watch, and how watches end |
 //! | `physical.rs`, `relocate.rs` | [`terrace_policy::PhysicalMemory`]: frames by number, and orders upon them |
 //! | `exchange.rs` | what a hypervisor exchanges for an order of its guest |
 //! | `part.rs` | what an order has between unmap and map |
@@ -38,6 +39,7 @@ mod physical;
 mod processors;
 mod relocate;
 mod shootdown;
+mod watched;
 mod world;
 
 use crate::design::KernelCosts;
@@ -58,14 +60,7 @@ use terrace_policy::{
     Policy, Signal, SignalKind, SignalSet, Ticket, TierTraffic, Topology, Watch,
 };
 use terrace_trace::{Event, MapKind};
-
-/// A page under watch.
-#[derive(Clone, Copy, Debug)]
-struct Watched {
-    how: Watch,
-    since: Time,
-    count: u64,
-}
+use watched::Watched;
 
 /// A level of free memory of which the policy wants to be notified.
 #[derive(Clone, Copy, Debug, Default)]

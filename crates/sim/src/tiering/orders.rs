@@ -6,11 +6,11 @@
 //! written by the thread, whose work the costs of the steps cover.
 
 use super::State;
-use super::changes::unwatch;
 use super::copy::{Chunk, Copy};
 use super::part::{Part, Work};
 use super::processors::KernelThread;
 use super::shootdown::complete;
+use super::watched::unwatch;
 use crate::coherence::Cause;
 use crate::machine::{Machine, System};
 use crate::os::Pte;
