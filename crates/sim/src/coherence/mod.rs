@@ -11,7 +11,7 @@ mod software;
 mod software_virtual;
 mod unitd;
 
-use crate::design::KernelCosts;
+use crate::os::KernelCosts;
 use crate::translate::TranslationParameters;
 pub(crate) use cause::{Cause, Shootdowns};
 pub(crate) use hatric::{Covers, EnergySums, Hardware, translation_energy};

@@ -5,7 +5,7 @@
 //! they hold, at no extra cost (`arch/x86/mm/tlb.c`: `switch_mm_irqs_off`, lazy mode).
 
 use super::{Bill, Coherence, Entry, Invalidation};
-use crate::design::KernelCosts;
+use crate::os::KernelCosts;
 use terrace_model::Time;
 
 pub(super) const ENTRY: Entry = Entry::of_software("software", |costs| Box::new(Software::new(costs)));

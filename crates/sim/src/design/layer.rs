@@ -1,7 +1,7 @@
 //! One file as a layer of a design: its header, what it says in short written out, and what it may say of tiers.
 
 use super::error::{DesignError, Origin, suggestion};
-use super::library::{File, FileKind};
+use super::file::{File, FileKind};
 use super::tree::{self, Entry, Node, name_of};
 use super::{MemoryParameters, NestedParameters};
 use crate::memory;
@@ -182,7 +182,7 @@ pub(super) fn name_tiers(tree: &mut Entry) {
     // In a virtual machine `os` speaks of the guest's tiers, and a single one has a name of its own.
     let guest = match (tree.child("vm"), names(tree.at("vm.tier"))) {
         (None, _) => machine.clone(),
-        (Some(_), tiers) if tiers.is_empty() => vec![super::virtualization::RAM.to_owned()],
+        (Some(_), tiers) if tiers.is_empty() => vec![super::guests::RAM.to_owned()],
         (Some(_), tiers) => tiers,
     };
     let resolve = |entry: &mut Entry, names: &[String]| {

@@ -6,40 +6,25 @@
 //! design can stand on any machine.
 
 use super::error::{DesignError, Origin, suggestion};
+use super::file::{File, FileKind, read_text};
 use super::layer::{
     Layer, check_placement, complete, count_cores, expand, header, name_tiers, take_bandwidth_weights,
 };
-use super::schema::{Design, Placement};
+use super::schema::Design;
 use super::schemes::KeyProblem;
 use super::tree::{self, Entry, name_of};
-use super::{SchemeParameters, schemes};
-use super::{embedded, read, validate};
+use super::{Placement, SchemeParameters, schemes};
+use super::{embedded, read, rules, validate};
 use crate::memory;
-use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use terrace_model::parameters::{Declared, ParameterInfo, did_you_mean, nearest};
 
 /// The machine of a design that names none: DDR5 and memory behind CXL, the tiers that are being bought today.
 pub const DEFAULT_MACHINE: &str = "zen4-cxl";
 
-/// Longest text of a design, machine or claim file: a hundred times the longest there is.
-const LONGEST_TEXT: u64 = 4 << 20;
-
 /// Longest chain of `extends`.
 const DEEPEST: usize = 32;
-
-/// What a file describes: its key `kind`, a design when absent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FileKind {
-    /// Hardware.
-    Machine,
-    /// Choices on any machine.
-    Design,
-    /// Settings that machines share; not a machine by itself.
-    Part,
-}
 
 /// An entry of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,16 +59,6 @@ pub struct Resolved {
 #[derive(Clone, Debug)]
 pub struct Library {
     files: BTreeMap<String, File>,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct File {
-    pub name: String,
-    /// As shown in messages.
-    pub shown: String,
-    pub text: Cow<'static, str>,
-    /// Directory that relative `extends` of a user's file start from.
-    pub directory: Option<PathBuf>,
 }
 
 /// The design that a policy's name stands for: 4 KiB pages, first touch where it has no wish, and the policy.
@@ -225,7 +200,7 @@ impl Library {
         count_cores(&mut tree)?;
         complete(&mut tree);
         let mut design: Design = read::read(&tree)?;
-        let fault_at = |tree: &Entry, (key, message): validate::Fault| {
+        let fault_at = |tree: &Entry, (key, message): rules::Fault| {
             let origin = &tree.nearest(&key).origin;
             // Positions read worse than names.
             DesignError::at(origin, format!("{}: {message}", named_key(tree, &key)))
@@ -240,7 +215,7 @@ impl Library {
         for (key, policy) in policies.into_iter().filter_map(|(key, policy)| Some((key, policy?.as_mut()?))) {
             // With its defaults, so that they are listed.
             policy.parameters =
-                validate::policy_parameters(policy, key).map_err(|fault| fault_at(&tree, fault))?;
+                rules::policy_parameters(policy, key).map_err(|fault| fault_at(&tree, fault))?;
         }
         for (device, parameters) in &design.devices {
             memory::Device::new(parameters)
@@ -385,26 +360,6 @@ fn stem(path: &Path) -> String {
     path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// A file of the user, which may be a pipe or a device that never ends.
-pub(super) fn read_text(path: &Path) -> Result<String, String> {
-    let mut text = String::new();
-    std::fs::File::open(path)
-        .and_then(|file| file.take(LONGEST_TEXT + 1).read_to_string(&mut text))
-        .map_err(|error| reason(&error))?;
-    match text.len() as u64 > LONGEST_TEXT {
-        true => Err(format!("longer than {} MiB, which no such file is", LONGEST_TEXT >> 20)),
-        false => Ok(text),
-    }
-}
-
-fn reason(error: &std::io::Error) -> String {
-    match error.kind() {
-        std::io::ErrorKind::NotFound => "there is no such file".to_owned(),
-        std::io::ErrorKind::InvalidData => "is not UTF-8 text".to_owned(),
-        _ => format!("cannot be read: {error}"),
-    }
-}
-
 /// All keys of a scheme, those that are left out with their defaults.
 fn scheme_keys(scheme: &SchemeParameters, tree: &Entry) -> Result<toml::Table, DesignError> {
     const KEY: &str = "translation.scheme";
@@ -421,7 +376,7 @@ fn scheme_keys(scheme: &SchemeParameters, tree: &Entry) -> Result<toml::Table, D
     entry.effective(&scheme.own).map_err(|problem| match problem {
         KeyProblem::Unreadable(error) => read::explain_error(tree, KEY, &error),
         KeyProblem::OutOfRange(problem) => {
-            let (key, problem) = validate::not_between(&problem);
+            let (key, problem) = rules::not_between(&problem);
             broken(&key, &problem)
         }
         KeyProblem::Senseless(key, problem) => broken(key, &problem),

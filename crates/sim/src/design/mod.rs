@@ -6,10 +6,12 @@
 pub mod claims;
 mod embedded;
 mod error;
+mod file;
+mod guests;
 mod layer;
 mod library;
-mod memory;
 mod read;
+mod rules;
 mod scale;
 mod schema;
 mod tree;
@@ -18,10 +20,10 @@ mod virtualization;
 mod weights;
 
 pub use error::{DesignError, Origin};
-pub use library::{DEFAULT_MACHINE, FileKind, Library, Listed, Parameter, Resolved};
-pub use memory::{Aging, FreeLists, LARGEST_ORDER, MemoryParameters};
+pub use file::FileKind;
+pub use library::{DEFAULT_MACHINE, Library, Listed, Parameter, Resolved};
 pub use scale::LARGEST_SCALE;
-pub use schema::*;
+pub use schema::{Design, Ledger, TierParameters};
 pub use virtualization::{GuestTierParameters, HostParameters, VmParameters};
 
 pub use crate::cache::{
@@ -36,6 +38,11 @@ pub use crate::gpu::{
     ClientCacheParameters, Coalescing, CoherenceKind, GpuCoherenceParameters, GpuFaultParameters,
     GpuL1Parameters, GpuL2Parameters, GpuLinkParameters, GpuParameters, GpuTlbParameters, ReadOnlyParameters,
     RemoteDirectoryParameters, Uncoalesced, WriteAllocate,
+};
+pub use crate::memory::LinkParameters;
+pub use crate::os::{
+    Aging, FreeLists, KernelCosts, KernelData, KernelThreads, LARGEST_ORDER, MemoryParameters, OsParameters,
+    PagePolicy, Placement, PolicyParameters, ZeroStores,
 };
 pub use crate::translate::schemes;
 pub use crate::translate::schemes::colt::{CoalescedLevels, CoalescedParameters};

@@ -1,15 +1,14 @@
 //! Rules that types alone cannot state. Each names the key at fault, so that the message can name its line.
 
 use super::error::suggestion;
-use super::virtualization;
-use super::*;
+use super::guests;
+use super::rules::{Fault, memory, no_tier, not_between, placement, policy_parameters, rule, usable_name};
+use super::schema::Design;
+use super::{Associativity, CacheHierarchyParameters, CoreParameters, TranslationParameters, schemes};
 use crate::translate::PHYSICAL_NAMES;
 use std::collections::HashSet;
-use terrace_model::parameters::{Declared, ParameterError};
-use terrace_model::{Bytes, LINE_BYTES, PageSize};
-
-/// A broken rule: the dotted key, and what is wrong with it.
-pub(crate) type Fault = (String, String);
+use terrace_model::parameters::Declared;
+use terrace_model::{Bytes, LINE_BYTES};
 
 /// The first broken rule of `design`, if any.
 pub(crate) fn validate(design: &Design) -> Result<(), Fault> {
@@ -20,7 +19,7 @@ pub(crate) fn validate(design: &Design) -> Result<(), Fault> {
     caches(&design.cache)?;
     tags(design)?;
     tiers(design)?;
-    virtualization::check(design)?;
+    guests::check(design)?;
     if let Some(gpu) = &design.gpu {
         gpu.validate().map_err(|(key, problem)| (key.to_owned(), problem))?;
     }
@@ -28,20 +27,6 @@ pub(crate) fn validate(design: &Design) -> Result<(), Fault> {
         coherence.validate().map_err(|(key, problem)| (key.to_owned(), problem))?;
     }
     os(design)
-}
-
-/// What is said of a value outside its range: its key, and the range.
-pub(crate) fn not_between(problem: &ParameterError) -> Fault {
-    match problem {
-        ParameterError::OutOfRange { key, value, range } => {
-            (key.clone(), format!("{value} is not between {} and {}", range.low, range.high))
-        }
-        other => (String::new(), other.to_string()),
-    }
-}
-
-pub(super) fn rule(holds: bool, key: &str, message: impl FnOnce() -> String) -> Result<(), Fault> {
-    if holds { Ok(()) } else { Err((key.to_owned(), message())) }
 }
 
 fn positive(number: u32, key: &str) -> Result<(), Fault> {
@@ -187,14 +172,6 @@ fn caches(cache: &CacheHierarchyParameters) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Names end up in the dotted names of statistics.
-pub(super) fn usable_name(name: &str) -> bool {
-    !name.is_empty()
-        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'_' | b'-'))
-        && !matches!(name, "fastest" | "slowest")
-        && name.parse::<u32>().is_err()
-}
-
 fn tiers(design: &Design) -> Result<(), Fault> {
     rule(!design.tiers.is_empty(), "tier", || "a machine needs at least one [[tier]]".into())?;
     rule(design.tiers.len() <= 255, "tier", || "more than 255 tiers".into())?;
@@ -218,50 +195,6 @@ fn tiers(design: &Design) -> Result<(), Fault> {
     Ok(())
 }
 
-/// All parameters of a policy, its defaults included.
-pub(crate) fn policy_parameters(policy: &PolicyParameters, key: &str) -> Result<toml::Table, Fault> {
-    let entry =
-        terrace_policy::find(&policy.name).map_err(|problem| (format!("{key}.name"), problem.to_string()))?;
-    entry.effective(&policy.parameters).map_err(|problem| match &problem {
-        terrace_policy::PolicyError::UnknownKey { key: own, .. } => {
-            (format!("{key}.{own}"), problem.to_string())
-        }
-        _ => (key.to_owned(), problem.to_string()),
-    })
-}
-
-/// What must hold of a placement below `key` over `tiers`.
-pub(super) fn placement(
-    placement: &Placement,
-    tiers: &[String],
-    machine: &str,
-    key: &str,
-) -> Result<(), Fault> {
-    let count = tiers.len();
-    match placement {
-        Placement::FirstTouch | Placement::Interleave => Ok(()),
-        Placement::WeightedInterleave { weights } => {
-            let key = format!("{key}.weights");
-            rule(weights.len() == count, &key, || format!("{} weights for {count} tiers", weights.len()))?;
-            rule(weights.iter().any(|weight| *weight > 0), &key, || "all weights are 0".into())
-        }
-        Placement::Bind { tier } | Placement::Preferred { tier } => {
-            rule(tiers.contains(tier), &format!("{key}.tier"), || no_tier(tier, machine, tiers))
-        }
-        Placement::Ratio { first, group } => {
-            let problem = || format!("{first} pages of a group of {group}");
-            rule(first <= group, &format!("{key}.first"), problem)?;
-            rule(count >= 2, &format!("{key}.kind"), || {
-                format!("a ratio needs two tiers, and {machine} has one")
-            })
-        }
-    }
-}
-
-fn no_tier(tier: &str, machine: &str, tiers: &[String]) -> String {
-    format!("there is no tier \"{tier}\" on {machine}; it has {}", tiers.join(", "))
-}
-
 fn os(design: &Design) -> Result<(), Fault> {
     let os = &design.os;
     let tiers = design.tier_names_of_programs();
@@ -280,11 +213,5 @@ fn os(design: &Design) -> Result<(), Fault> {
             "{} leaves nothing of the {} of tier {}",
             os.reserved, design.tiers[0].capacity, design.tiers[0].name
         )
-    })
-}
-
-pub(super) fn memory(memory: &MemoryParameters, key: &str) -> Result<(), Fault> {
-    rule(memory.pageblock != PageSize::Base, &format!("{key}.pageblock"), || {
-        "pageblocks have 2m or 1g: a block of one page keeps nothing apart".into()
     })
 }

@@ -19,7 +19,7 @@
 use super::hypervisor::Hypervisor;
 use super::parts::Machine;
 use crate::coherence::Cause;
-use crate::design::KernelCosts;
+use crate::os::KernelCosts;
 use terrace_model::{Frame, GuestPhysAddr, PageSize, Time};
 use terrace_policy::PageId;
 

@@ -1,8 +1,36 @@
 //! A serial link in front of a device, such as CXL or UPI, or between two nodes.
 
 use super::server::Server;
-use crate::design::LinkParameters;
-use terrace_model::{LINE_BYTES, Time};
+use serde::{Deserialize, Serialize};
+use terrace_model::parameters::Parameters;
+use terrace_model::{Bytes, BytesPerSec, LINE_BYTES, Time};
+
+/// A link such as CXL or UPI.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
+#[parameter(table)]
+#[serde(deny_unknown_fields)]
+pub struct LinkParameters {
+    /// Added to every transfer, both directions together.
+    #[parameter(range = "0 ns"..="1 s")]
+    pub latency: Time,
+    /// Towards the processor.
+    #[parameter(range = "1 kB/s"..="1000 TB/s")]
+    pub read_bandwidth: BytesPerSec,
+    /// Away from the processor.
+    #[parameter(range = "1 kB/s"..="1000 TB/s")]
+    pub write_bandwidth: BytesPerSec,
+    /// Bytes of header and protocol per 64-byte line, in the direction of the data.
+    #[parameter(range = "0 B"..="4 KiB")]
+    pub packet_overhead: Bytes,
+}
+
+impl LinkParameters {
+    /// What of a direction's bandwidth is left for data.
+    pub fn payload(&self, bandwidth: BytesPerSec) -> BytesPerSec {
+        let line = LINE_BYTES as f64;
+        BytesPerSec(bandwidth.0 * line / (line + self.packet_overhead.0 as f64))
+    }
+}
 
 /// How a request goes over a link. Its data come back the other way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@
 //! | `banked.rs`, `bank_timing.rs` | a channel of banks with row buffers: DRAM, PCM, TL-DRAM |
 //! | `media.rs` | a channel with a block-addressed medium behind an on-module buffer: DCPMM |
 //! | `device.rs` | the channels together, and the bounds that the parameters imply |
-//! | `link.rs` | a serial link in front of a device |
+//! | `link.rs` | a serial link in front of a device, and its parameters |
 //! | `request.rs` | a line to be read or written, and who asks |
 //! | `counters.rs` | traffic by initiator, row-buffer and media behaviour, energy |
 //!
@@ -36,7 +36,7 @@ mod server;
 
 pub use counters::{DeviceCounters, DeviceEnergy, Initiator};
 pub use device::Device;
-pub use link::{Link, Way};
+pub use link::{Link, LinkParameters, Way};
 pub use parameters::{
     BankParameters, DeviceEnergyParameters, DeviceParameters, MediaParameters, SegmentParameters, Span,
 };

@@ -6,7 +6,7 @@ use super::entry::{Leaf, Pte};
 use super::memory::Owner;
 use super::page_table::PageTable;
 use super::paging::{Os, OsError, Space};
-use crate::design::PagePolicy;
+use super::parameters::PagePolicy;
 use std::ops::Range;
 use terrace_model::{AddressRange, Frame, PageSize, SpaceId, VirtAddr};
 use terrace_policy::PageId;

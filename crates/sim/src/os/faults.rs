@@ -4,7 +4,7 @@ use super::address_space::Area;
 use super::entry::{Leaf, Pte};
 use super::memory::{Block, Owner};
 use super::paging::{Fault, Os, OsError, PlacementState};
-use crate::design::PagePolicy;
+use super::parameters::PagePolicy;
 use terrace_model::{AddressRange, Frame, PageSize, SpaceId, VirtAddr};
 use terrace_policy::{PageId, Wish};
 use terrace_trace::{MapKind, Protection};

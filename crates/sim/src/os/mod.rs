@@ -10,6 +10,7 @@ mod memory;
 mod page_table;
 mod pages;
 mod paging;
+mod parameters;
 mod stores;
 #[cfg(test)]
 mod tests;
@@ -18,7 +19,13 @@ pub use address_space::{AddressSpace, Area};
 pub use bench::FaultBench;
 pub use changes::{Changes, StalePages};
 pub use entry::{Leaf, Pte};
-pub use memory::{FrameRun, Holder, MemoryFigures, OrderFigures, Owner, RegionFigures, Snapshot};
+pub use memory::{
+    Aging, FrameRun, FreeLists, Holder, LARGEST_ORDER, MemoryFigures, MemoryParameters, OrderFigures, Owner,
+    RegionFigures, Snapshot,
+};
 pub use page_table::PageTable;
 pub use pages::Mappers;
 pub use paging::{Fault, Os, OsError};
+pub use parameters::{
+    KernelCosts, KernelData, KernelThreads, OsParameters, PagePolicy, Placement, PolicyParameters, ZeroStores,
+};

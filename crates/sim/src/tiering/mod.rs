@@ -42,10 +42,9 @@ mod shootdown;
 mod watched;
 mod world;
 
-use crate::design::KernelCosts;
 use crate::machine::{Manager, System, Trap};
 use crate::observe::Objects;
-use crate::os::{Fault as Page, Leaf, Os, OsError};
+use crate::os::{Fault as Page, KernelCosts, Leaf, Os, OsError};
 use crate::translate::Placer;
 pub use bench::{MigrationRow, migration_benchmark};
 pub(crate) use copy::copy_line;

@@ -6,8 +6,8 @@
 //! load. They are never held up themselves, but a copy has no more threads than the machine has cores.
 
 use super::State;
-use crate::design::KernelThreads;
 use crate::machine::Machine;
+use crate::os::KernelThreads;
 use terrace_model::{CoreId, Time};
 
 /// A kernel thread: its place among those that are at work.

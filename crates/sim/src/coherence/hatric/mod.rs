@@ -35,7 +35,7 @@ pub(crate) use state::{Covers, Hardware};
 
 use super::software::Software;
 use super::{Bill, Coherence, Entry, Invalidation};
-use crate::design::KernelCosts;
+use crate::os::KernelCosts;
 use crate::translate::{TranslationParameters, schemes};
 
 pub(super) const ENTRY: Entry = Entry::of_hardware("hatric", |costs| Box::new(Hatric::new(costs)));

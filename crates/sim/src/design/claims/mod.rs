@@ -51,7 +51,7 @@ pub use run_key::RunKey;
 pub use verdict::{Row, Verdict, evaluate};
 
 use super::error::{DesignError, suggestion};
-use super::library::read_text;
+use super::file::read_text;
 use super::{LARGEST_SCALE, read, tree};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};

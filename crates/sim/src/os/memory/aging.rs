@@ -1,7 +1,7 @@
 //! What a long life does to memory: the methods by which the sources fragment theirs.
 
-use super::{Owner, Snapshot, TierMemory};
-use crate::design::{Aging, Design};
+use super::{Aging, Owner, Snapshot, TierMemory};
+use crate::design::Design;
 use terrace_model::{Frame, PageSize, Time};
 use terrace_policy::Random;
 

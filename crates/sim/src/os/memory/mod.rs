@@ -8,6 +8,7 @@
 //! | `cache.rs` | pages of files, evicted when memory is short |
 //! | `aging.rs` | what a long life does to memory |
 //! | `snapshot.rs` | an aged memory in a file |
+//! | `parameters.rs` | the keys of `os.memory` |
 //! | `figures.rs`, `map.rs` | what a memory is like, in figures and for pictures |
 
 mod aging;
@@ -15,17 +16,18 @@ mod cache;
 mod figures;
 mod map;
 mod owner;
+mod parameters;
 mod snapshot;
 #[cfg(test)]
 mod tests;
 
-use crate::design::MemoryParameters;
 pub use aging::age;
 use cache::PageCache;
 pub use figures::{MemoryFigures, OrderFigures, RegionFigures};
 pub use map::{FrameRun, Holder};
 pub use owner::Owner;
 use owner::{Word, Words};
+pub use parameters::{Aging, FreeLists, LARGEST_ORDER, MemoryParameters};
 pub use snapshot::Snapshot;
 use terrace_buddy::HUGE;
 pub use terrace_buddy::{Buddy, Mobility};

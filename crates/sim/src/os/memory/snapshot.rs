@@ -4,8 +4,9 @@
 //! which their lists hand them out, and the page cache in the order of eviction, as runs. Frames that are in none of these
 //! are the kernel's.
 
+use super::parameters::{Aging, FreeLists, LARGEST_ORDER, MemoryParameters};
 use super::{FrameRun, MemoryFigures, Owner, TierMemory, Word};
-use crate::design::{Aging, Design, FreeLists, MemoryParameters};
+use crate::design::Design;
 use std::io::{Read, Write};
 use std::path::Path;
 use terrace_buddy::{Layout, Shape};
@@ -200,7 +201,7 @@ impl Snapshot {
                 most >> 18
             )));
         }
-        let max_order = reader.number(crate::design::LARGEST_ORDER.into())? as u32;
+        let max_order = reader.number(LARGEST_ORDER.into())? as u32;
         let flags = reader.number(7)?;
         let pageblock = if flags & 4 != 0 { PageSize::Giant } else { PageSize::Huge };
         let shape = Shape {

@@ -1,7 +1,6 @@
 //! Aged memory, and snapshots of it.
 
 use super::*;
-use crate::design::Aging;
 use proptest::prelude::*;
 
 fn builds(kernel: f64) -> Aging {

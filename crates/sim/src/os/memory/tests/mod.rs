@@ -4,7 +4,6 @@ mod aged;
 mod reference;
 
 use super::*;
-use crate::design::FreeLists;
 use terrace_buddy::HUGE;
 use terrace_policy::PageId;
 
