@@ -1,7 +1,7 @@
 //! Statistics of a run with a GPU. They count kernels; with the whole input asked for, the host's part too.
 
-use super::engine::Engine;
 use super::parameters::{GPU_LINE, GpuParameters, SECTOR};
+use super::state::Engine;
 use crate::design::Design;
 use crate::outcome::Outcome;
 use terrace_model::{LINE_BYTES, PageSize, Stats, TierId, Time, Unit};

@@ -1,18 +1,17 @@
 //! The input in its order: what the host does, then a kernel, then the host again.
 
 use super::coalesce::{Step, WarpWork};
-use super::collect;
-use super::host::{HostAccess, HostThread};
-use super::manage::ManageCounters;
-use super::overlap::{Deed, Overlap, OverlapCounters};
 use super::parameters::GpuParameters;
-use super::paths::{Around, Paths};
-use super::pools;
-use super::sms::{Group, Sms};
+use super::paths::Paths;
+use super::queues::Deed;
+use super::sms::Sms;
+use super::state::{Engine, ManageCounters, OverlapCounters};
+use super::thread::{HostAccess, HostThread};
+use super::{collect, pools};
 use crate::coherence::Cause;
 use crate::design::{Design, KernelData, PagePolicy};
 use crate::machine::{Machine, System, TierLines};
-use crate::observe::{Objects, ProfileCounter, Series, StructureCounter};
+use crate::observe::{Objects, ProfileCounter, StructureCounter};
 use crate::outcome::{Fidelity, Options, Outcome, SimError};
 use crate::tiering::Tiering;
 use std::collections::{HashMap, HashSet};
@@ -23,53 +22,6 @@ use terrace_trace::{AccessKind, Agent, Batch, Event, EventSource, MarkKind, Rule
 
 /// The thread that all of the CPU's are where they take turns with kernels, and its core.
 const HOST: usize = 0;
-
-/// A machine with a GPU, at work.
-pub(super) struct Engine {
-    pub machine: Machine,
-    pub tiering: Option<Tiering>,
-    pub paths: Paths,
-    pub sms: Sms,
-    pub managed: ManageCounters,
-    /// For how long the GPU stalls for a page that changes its place.
-    pub shootdown: Time,
-    /// Data structures, where their pages are placed before kernels.
-    pub populates: Option<Objects>,
-    pub copies_at_launch: bool,
-    pub options: Options,
-    /// Process of each stream, and whether the GPU runs it.
-    pub streams: HashMap<u32, (SpaceId, Agent)>,
-    /// Streams that have ended.
-    pub exited: HashSet<u32>,
-    spaces: HashMap<u32, SpaceId>,
-    space: SpaceId,
-    /// The group that is being read.
-    pub group: Option<Group>,
-    /// Its warp that is being read.
-    reading: usize,
-    /// Threads of the CPU: one, unless they go on while kernels run.
-    pub threads: Vec<HostThread>,
-    pub host_cycle: Time,
-    pub host_outstanding: u32,
-    pub cores: usize,
-    /// Threads and the GPU side by side, where a thread has enqueued a kernel.
-    pub overlap: Option<Box<Overlap>>,
-    pub overlapped: OverlapCounters,
-    /// Time of everything so far.
-    pub now: Time,
-    /// When the kernel that runs began.
-    pub began: Option<Time>,
-    /// What memory had carried then.
-    before: Vec<TierLines>,
-    /// Time and traffic of kernels.
-    pub kernel_time: Time,
-    pub kernel_traffic: Vec<TierLines>,
-    pub kernels: u64,
-    pub lanes: [u64; 2],
-    pub host_accesses: u64,
-    pub host_instructions: u64,
-    stopped: bool,
-}
 
 /// Simulates a design with a GPU on an input, to the input's end.
 ///
@@ -365,43 +317,6 @@ impl Engine {
         &mut group[self.reading]
     }
 
-    pub(super) fn begin_kernel(&mut self, space: SpaceId) -> Result<(), SimError> {
-        self.manage(self.now);
-        self.space = space;
-        self.kernels += 1;
-        self.began = Some(self.now);
-        self.before = self.machine.shared.memory.traffic().map(|(_, traffic)| *traffic).collect();
-        let left_out = self.now.saturating_sub(self.kernel_time);
-        self.series(|series| series.begin(left_out));
-        self.paths.begin_kernel(self.now);
-        let begin = self.prepare_kernel(space, self.now)?;
-        self.sms.begin_kernel(begin);
-        self.now = begin;
-        self.tell_agent(Agent::Gpu);
-        Ok(())
-    }
-
-    /// All that is noted over the time of kernels.
-    fn series(&mut self, each: impl Fn(&mut Series)) {
-        self.machine.shared.memory.watch.iter_mut().for_each(|watch| each(&mut watch.series));
-        self.paths.coherence.iter_mut().for_each(|coherence| each(coherence.link_series()));
-    }
-
-    /// A group has been read: it runs when there is room. Reading goes on when none waits.
-    fn end_group(&mut self) -> Result<(), SimError> {
-        if let Some(group) = self.group.take() {
-            if self.overlap.is_some() {
-                self.queue_group(group);
-                return Ok(());
-            }
-            self.sms.add(group);
-            while self.sms.is_full() && !self.sms.is_idle() {
-                self.step(Time::MAX)?;
-            }
-        }
-        Ok(())
-    }
-
     /// Whether what the GPU does is of a kernel that was enqueued. If it is of none, nothing overlaps any more.
     fn is_reading_enqueued(&mut self) -> Result<bool, SimError> {
         let is_enqueued = self.reads_enqueued();
@@ -409,51 +324,6 @@ impl Engine {
             self.end_overlap()?;
         }
         Ok(is_enqueued)
-    }
-
-    /// SMs do what comes next, not beyond `horizon` once something was done.
-    pub(super) fn step(&mut self, mut horizon: Time) -> Result<(), SimError> {
-        if self.tiering.is_some() {
-            let Some(next) = self.sms.next() else {
-                self.wait_for_page();
-                return Ok(());
-            };
-            self.manage(next);
-            horizon = self.tiering.as_ref().and_then(Tiering::due).map_or(horizon, |due| due.min(horizon));
-        }
-        horizon = self.look_at_placement().map_or(horizon, |ends| ends.min(horizon));
-        let mut around =
-            Around { machine: &mut self.machine, tiering: self.tiering.as_mut(), space: self.space };
-        Ok(self.sms.step(&mut self.paths, &mut around, horizon)?)
-    }
-
-    /// The kernel that runs is over, if one runs.
-    pub(super) fn end_kernel(&mut self) -> Result<(), SimError> {
-        if self.group.is_some() && self.began.is_none() {
-            self.begin_kernel(self.space)?;
-        }
-        self.end_group()?;
-        if self.began.is_some() {
-            while !self.sms.is_idle() {
-                self.step(Time::MAX)?;
-            }
-            self.kernel_is_over();
-        }
-        Ok(())
-    }
-
-    /// All of the kernel that runs is done.
-    pub(super) fn kernel_is_over(&mut self) {
-        let Some(began) = self.began.take() else { return };
-        self.tell_agent(Agent::Cpu);
-        self.now = self.now.max(self.sms.now);
-        self.series(Series::end);
-        self.paths.end_kernel();
-        self.kernel_time += self.now - began;
-        let traffic = self.machine.shared.memory.traffic();
-        for ((sum, before), (_, after)) in self.kernel_traffic.iter_mut().zip(&self.before).zip(traffic) {
-            sum.add_since(before, after);
-        }
     }
 
     fn accesses(&mut self, batch: &Batch, rows: std::ops::Range<usize>) -> Result<(), SimError> {

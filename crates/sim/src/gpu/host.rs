@@ -1,54 +1,13 @@
-//! Threads of the CPU: a core that issues an instruction a cycle, with the misses under way that its first cache has.
+//! Accesses of the CPU's threads: a core that issues an instruction a cycle, with the misses under way that its first cache
+//! has.
 
-use super::engine::Engine;
-use super::selective::BesideGpu;
-use crate::cache::Outstanding;
+use super::coherent::BesideGpu;
+use super::state::Engine;
+use super::thread::HostAccess;
 use crate::machine::{Manager, Shared};
 use crate::memory::Initiator;
 use crate::outcome::SimError;
-use terrace_model::{CoreId, Frame, Line, PageId, PageSize, SpaceId, Time, VirtAddr};
-use terrace_trace::{AccessKind, Batch};
-
-/// A thread, or all of them where they take turns with kernels.
-#[derive(Debug)]
-pub(super) struct HostThread {
-    pub core: CoreId,
-    /// When it does what comes next.
-    pub now: Time,
-    loads: Outstanding,
-}
-
-impl HostThread {
-    /// A thread that has nothing under way.
-    pub fn new(core: CoreId, now: Time, outstanding: u32) -> HostThread {
-        HostThread { core, now, loads: Outstanding::new(outstanding) }
-    }
-}
-
-/// A load or a store.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct HostAccess {
-    pub addr: VirtAddr,
-    pub bytes: u8,
-    pub write: bool,
-    pub instructions: u16,
-}
-
-impl HostAccess {
-    pub fn of(batch: &Batch, at: usize) -> HostAccess {
-        HostAccess {
-            addr: VirtAddr(batch.addr[at]),
-            bytes: batch.size[at],
-            write: batch.kind[at] == AccessKind::Write,
-            instructions: batch.instructions[at],
-        }
-    }
-
-    /// Its first and its last page.
-    pub fn pages(&self) -> [u64; 2] {
-        [self.addr.vpn(), (self.addr + u64::from(self.bytes.max(1)) - 1).vpn()]
-    }
-}
+use terrace_model::{Frame, Line, PageId, PageSize, SpaceId, Time, VirtAddr};
 
 impl Engine {
     /// One access of a thread.

@@ -9,10 +9,11 @@
 //! whose written sectors go to memory, and makes the page one that the GPU has not touched. A warp that touches a page on
 //! its way waits until it has arrived. Warps go on with what they have loaded while others stall.
 
+use super::around::Around;
 use super::coalesce::Transaction;
-use super::engine::Engine;
 use super::line::{GpuLine, halves_of};
-use super::paths::{Around, Paths};
+use super::paths::Paths;
+use super::state::Engine;
 use crate::cache::Outstanding;
 use crate::coherence::Cause;
 use crate::machine::{FULL, Machine};
@@ -26,22 +27,6 @@ use terrace_trace::{Advice, Agent, Event};
 
 /// Lines that the copy before a kernel has under way: more than either memory needs to be busy.
 const COPY_LINES: u32 = 1024;
-
-/// What was counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ManageCounters {
-    /// Pages that changed their place and that the GPU had touched.
-    pub shootdowns: u64,
-    /// Those that it had not.
-    pub avoided: u64,
-    /// For how long the whole GPU stalled.
-    pub stalled: Time,
-    /// Bytes copied before kernels, and for how long kernels waited for that.
-    pub copied: u64,
-    pub copy_time: Time,
-    /// Pages that were placed before kernels.
-    pub populated: u64,
-}
 
 impl Engine {
     /// The policy and its orders come as far as `until`.

@@ -12,11 +12,11 @@
 //! comes after all that was read before it. Of a queue longer than [`MOST_QUEUED`], what is known is done first, although
 //! somebody whose input has yet to come may be earlier; it goes on then at the time that was reached.
 
-use super::engine::Engine;
-use super::host::{HostAccess, HostThread};
-use super::sms::Group;
+use super::queues::{Deed, OfGpu, Overlap, Queue, steps};
+use super::state::Engine;
+use super::thread::{HostAccess, HostThread};
 use crate::outcome::SimError;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use terrace_model::{CoreId, PageId, SpaceId, Time};
 use terrace_trace::Agent;
 
@@ -25,71 +25,6 @@ const MOST_QUEUED: usize = 4 << 20;
 
 /// What a thread does at once at most, before it is looked after others.
 const TURN: usize = 1024;
-
-/// What a thread does.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Deed {
-    Access(HostAccess),
-    Compute(u64),
-    /// Enqueues a kernel.
-    Enqueue,
-    /// Waits for the kernels enqueued so far, but for so many.
-    Wait(u64),
-}
-
-/// What the GPU does.
-#[derive(Debug)]
-enum OfGpu {
-    Launch(SpaceId),
-    Group(Group),
-    /// All of the kernel has been read.
-    End,
-}
-
-/// A thread's input.
-#[derive(Debug)]
-struct Queue {
-    space: SpaceId,
-    deeds: VecDeque<Deed>,
-    /// It waits until so many kernels are over, from that time on.
-    waits: Option<(u64, Time)>,
-    /// Nothing comes any more.
-    ended: bool,
-}
-
-/// What was counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct OverlapCounters {
-    /// Kernels that threads enqueued.
-    pub kernels: u64,
-    /// Accesses of threads while a kernel ran.
-    pub accesses: u64,
-    /// For how long threads waited for kernels, summed.
-    pub waited: Time,
-}
-
-/// Threads and the GPU side by side.
-#[derive(Debug, Default)]
-pub(super) struct Overlap {
-    /// Beside [`Engine::threads`].
-    queues: Vec<Queue>,
-    of_stream: HashMap<u32, usize>,
-    gpu: VecDeque<OfGpu>,
-    queued: usize,
-    /// Kernels in the input so far: enqueued, and of those launched.
-    read: [u64; 2],
-    /// The kernel launched last may have groups that have yet to come.
-    reads_kernel: bool,
-    /// When each kernel was enqueued that has not begun.
-    enqueued: VecDeque<Time>,
-    /// Kernels that threads have enqueued, and those that are over.
-    enqueues: u64,
-    over: u64,
-    /// When the GPU is free for the next.
-    free: Time,
-    /// Everybody has come as far, or waits.
-    present: Time,
-}
 
 /// Who goes on.
 #[derive(Clone, Copy, Debug)]
@@ -200,21 +135,14 @@ impl Engine {
         self.overlap.as_ref().is_some_and(|overlap| overlap.reads_kernel)
     }
 
-    /// A group has been read.
-    pub(super) fn queue_group(&mut self, group: Group) {
-        let Some(overlap) = &mut self.overlap else { return };
-        overlap.queued += steps(&group);
-        overlap.gpu.push_back(OfGpu::Group(group));
-    }
-
     /// All of a kernel has been read.
     fn end_reading(&mut self) {
-        if let Some(group) = self.group.take() {
-            self.queue_group(group);
+        let group = self.group.take();
+        let Some(overlap) = &mut self.overlap else { return };
+        if let Some(group) = group {
+            overlap.queue_group(group);
         }
-        if let Some(overlap) = &mut self.overlap
-            && std::mem::take(&mut overlap.reads_kernel)
-        {
+        if std::mem::take(&mut overlap.reads_kernel) {
             overlap.gpu.push_back(OfGpu::End);
         }
     }
@@ -413,8 +341,4 @@ impl Engine {
         let held = access.pages().into_iter().any(|page| self.is_on_its_way(PageId::new(space.0, page)));
         if held { self.policy_due().map(|due| due.max(now)) } else { None }
     }
-}
-
-fn steps(group: &Group) -> usize {
-    group.iter().map(|warp| warp.steps.len()).sum()
 }

@@ -1,5 +1,6 @@
 //! The way of a transaction: TLB, the SM's cache, the slice in front of a channel, memory.
 
+use super::around::Around;
 use super::cache::SectorCache;
 use super::coalesce::Transaction;
 use super::faults::FirstTouches;
@@ -8,13 +9,11 @@ use super::parameters::{GpuParameters, WriteAllocate};
 use super::selective::{Coherence, GpuCoherenceParameters, Request};
 use super::tlb::Tlb;
 use crate::cache::Outstanding;
-use crate::coherence::Cause;
 use crate::machine::{Machine, Manager};
 use crate::memory::{Initiator, MemoryRequest};
 use crate::os::OsError;
-use crate::tiering::Tiering;
 use std::collections::HashSet;
-use terrace_model::{Frame, PageId, PageSize, SpaceId, Time, VirtAddr};
+use terrace_model::{PageId, PageSize, Time};
 
 /// What was counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,13 +72,6 @@ pub struct Paths {
     /// Pages that SMs have translated since they last changed their place.
     pub(super) touched: HashSet<PageId>,
     pub counters: PathCounters,
-}
-
-/// Who asks, and the rest of the machine.
-pub struct Around<'a> {
-    pub machine: &'a mut Machine,
-    pub tiering: Option<&'a mut Tiering>,
-    pub space: SpaceId,
 }
 
 impl Paths {
@@ -366,40 +358,6 @@ fn write_back(around: &mut Around<'_>, line: GpuLine, dirty: u8, now: Time) -> T
     let memory = &mut around.machine.shared.memory;
     let request = |half| MemoryRequest::of_gpu(line.half(half), now, Initiator::Writeback);
     halves_of(dirty).map(|half| memory.write(request(half))).fold(now, Time::max)
-}
-
-impl Around<'_> {
-    /// The base frame of an address, and what a fault cost if it took one.
-    fn frame_of(&mut self, addr: VirtAddr, write: bool, now: Time) -> Result<(Frame, Option<Time>), OsError> {
-        let space = self.space;
-        let find = |machine: &mut Machine| {
-            let os = &mut machine.shared.os;
-            let leaf = os.table(space).find(addr)?;
-            os.mark(space, addr, &leaf, write);
-            Some(leaf.frame_of(addr))
-        };
-        if let Some(frame) = find(self.machine) {
-            return Ok((frame, None));
-        }
-        let os = &mut self.machine.shared.os;
-        os.now = now;
-        match &mut self.tiering {
-            Some(tiering) => drop(tiering.fault(os, space, addr, write, now)?),
-            None => drop(os.fault(space, addr, &[])?),
-        }
-        self.machine.complete(Cause::Fault, None, now);
-        let cost = self.machine.shared.timing.fault;
-        self.machine.shared.fault_time += cost;
-        Ok((find(self.machine).unwrap_or_default(), Some(cost)))
-    }
-
-    /// Tells those who watch that a transaction goes to memory.
-    pub(super) fn observe(&mut self, one: Transaction, write: bool) {
-        let shared = &mut self.machine.shared;
-        if shared.observers.want_accesses() {
-            shared.observers.reached_memory(&shared.os, self.space, one.addr, write);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What a run's memories and link carried over the time of kernels, for reports.
 
-use super::engine::Engine;
+use super::state::Engine;
 use crate::design::Design;
 use crate::memory::Way;
 use terrace_model::{Pool, PoolInterval, PoolLink, PoolTraffic, Stats, TierId, Time, Unit};

@@ -8,9 +8,10 @@
 //! Left open by traces: when an instruction uses what a load brings. A warp has up to `loads` loads under way; stores,
 //! barriers and loads that depend on one wait for all.
 
+use super::around::Around;
 use super::coalesce::{Step, WarpWork};
 use super::parameters::GpuParameters;
-use super::paths::{Around, Paths};
+use super::paths::Paths;
 use crate::os::OsError;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};

@@ -1,6 +1,6 @@
 //! Where memory lies while kernels run, for who asked for it.
 
-use super::engine::Engine;
+use super::state::Engine;
 use crate::outcome::PlacementMap;
 use terrace_model::Time;
 

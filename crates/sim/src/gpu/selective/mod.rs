@@ -7,7 +7,7 @@
 //! | file | what |
 //! |---|---|
 //! | `parameters.rs` | the keys of `coherence` |
-//! | `path.rs` | loads and stores of the GPU, and the CPU's requests for the GPU's memory |
+//! | `path.rs` | what the GPU may cache, and where the rest comes from |
 //! | `remote_directory.rs`, `cuckoo.rs` | which lines of the GPU's memory the CPU may hold |
 //! | `requests.rs` | loads that join others under way |
 //! | `link.rs` | packets of flits |
@@ -35,11 +35,12 @@ mod requests;
 mod tests;
 
 pub use collect::Counts;
+pub(super) use link::Towards;
 pub use parameters::{
     ClientCacheParameters, Coalescing, CoherenceKind, GpuCoherenceParameters, GpuLinkParameters,
     ReadOnlyParameters, RemoteDirectoryParameters, Uncoalesced,
 };
-pub use path::{BesideGpu, Request};
+pub use path::Request;
 
 use super::line::GpuLine;
 use super::parameters::GpuParameters;
@@ -52,18 +53,18 @@ use requests::InFlight;
 use terrace_model::{NodeId, Time};
 
 /// Whether a line of the GPU lies in its own memory.
-fn is_own(memory: &TieredMemory, line: GpuLine) -> bool {
+pub(super) fn is_own(memory: &TieredMemory, line: GpuLine) -> bool {
     memory.home_of_line(line.half(0)) == NodeId::GPU
 }
 
 /// Loads, stores and atomic operations that no cache of the GPU may serve.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Uncached {
-    loads: u64,
-    stores: u64,
-    atomics: u64,
+pub(super) struct Uncached {
+    pub loads: u64,
+    pub stores: u64,
+    pub atomics: u64,
     /// Loads that joined others of their SM, and of another.
-    joined: [u64; 2],
+    pub joined: [u64; 2],
     /// Bytes that loads asked the CPU's memory for.
     asked: u64,
 }
@@ -71,18 +72,18 @@ struct Uncached {
 /// What keeps both sides coherent.
 #[derive(Debug)]
 pub struct Coherence {
-    kind: CoherenceKind,
-    coalescing: Coalescing,
-    uncoalesced: Uncoalesced,
+    pub(super) kind: CoherenceKind,
+    pub(super) coalescing: Coalescing,
+    pub(super) uncoalesced: Uncoalesced,
     variable: bool,
-    cpu: CpuSide,
-    directory: RemoteDirectory,
-    in_sms: Vec<InFlight>,
-    in_slices: Vec<InFlight>,
-    read_only: Option<ReadOnly>,
-    uncached: Uncached,
+    pub(super) cpu: CpuSide,
+    pub(super) directory: RemoteDirectory,
+    pub(super) in_sms: Vec<InFlight>,
+    pub(super) in_slices: Vec<InFlight>,
+    pub(super) read_only: Option<ReadOnly>,
+    pub(super) uncached: Uncached,
     /// Lines of 128 bytes that left the GPU's caches for the CPU.
-    dropped: u64,
+    pub(super) dropped: u64,
     /// Counts when the kernel that runs began, and those of all kernels.
     before: Counts,
     of_kernels: Counts,

@@ -1,10 +1,12 @@
 //! Random accesses of both sides: whatever they do, no side holds what the other may change.
 
-use super::{BesideGpu, CoherenceKind, Request, is_own};
+use super::{CoherenceKind, Request, is_own};
 use crate::design::{Design, Library};
+use crate::gpu::around::Around;
 use crate::gpu::coalesce::Transaction;
+use crate::gpu::coherent::BesideGpu;
 use crate::gpu::line::{GpuLine, HALVES};
-use crate::gpu::paths::{Around, Paths};
+use crate::gpu::paths::Paths;
 use crate::machine::Machine;
 use crate::memory::Initiator;
 use crate::outcome::Options;
