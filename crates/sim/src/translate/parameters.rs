@@ -1,13 +1,10 @@
 //! The shape of translation hardware in a design file.
 
-use super::schemes;
 use crate::coherence::{HatricParameters, TranslationEnergy};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
-use terrace_model::parameters::{
-    Bounded, Choice, Declared, Kind, ParameterError, ParameterInfo, ParameterValue, Parameters, Range,
-};
+use terrace_model::parameters::{Bounded, Choice, Kind, ParameterValue, Parameters, Range};
 use terrace_model::{Cycles, PageSize};
 
 /// A translation scheme by its name, and the parameters that are its own.
@@ -62,27 +59,6 @@ impl<'de> Deserialize<'de> for SchemeParameters {
                 other.type_str()
             ))),
         }
-    }
-}
-
-impl Declared for SchemeParameters {
-    fn declare(values: Option<&SchemeParameters>, prefix: &str, declared: &mut Vec<ParameterInfo>) {
-        let kind = values.map_or("", |values| &values.kind);
-        let kinds: Vec<(&str, &str)> = schemes::ALL.iter().map(|scheme| (scheme.name, "")).collect();
-        let help = "The translation scheme. A name alone, or a table with the name as its kind.";
-        declared.push(ParameterInfo::kinds(format!("{prefix}kind"), help, kind, &kinds));
-        for scheme in schemes::ALL {
-            declared.extend(scheme.keys().into_iter().map(|own| ParameterInfo {
-                name: format!("{prefix}{}", own.name),
-                only_with: scheme.name.to_owned(),
-                ..own
-            }));
-        }
-    }
-
-    /// The registry checks a scheme's own keys where it reads them.
-    fn check(&self) -> Result<(), ParameterError> {
-        Ok(())
     }
 }
 

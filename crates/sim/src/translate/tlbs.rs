@@ -6,9 +6,8 @@
 
 use super::co_tags::{CoTags, Probed, Resolution, Structure, Target, TlbSets};
 use super::parameters::TranslationParameters;
-use super::scheme::{Request, Walker};
 use super::tlb::{Tlb, TlbEntry, key, split_key};
-use terrace_model::{AddressRange, Frame, PageSize, PhysAddr, SpaceId, Time, VirtAddr};
+use terrace_model::{AddressRange, Frame, PageSize, PhysAddr, SpaceId, VirtAddr};
 
 /// Counters of one core's TLBs, or of all cores' together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -289,17 +288,6 @@ impl Tlbs {
         self.most_recent[set] = key;
         self.recent[recent_index(addr)] =
             Recent { page: base_page(space, addr), key, set: set as u32, slot, hit };
-    }
-
-    /// Looks both levels up: the page, and when that is known. None where neither level knows it.
-    #[inline(always)]
-    pub fn find(&mut self, walker: &impl Walker, request: &Request) -> Option<(TlbHit, Time)> {
-        match self.lookup_l1(request.space, request.addr) {
-            Some(hit) => Some((hit, request.now)),
-            None => self
-                .lookup_l2(request.space, request.addr)
-                .map(|hit| (hit, request.now + walker.l2_tlb_latency())),
-        }
     }
 
     /// Replaces a page's entry wherever it is held (its dirty bit was set).

@@ -59,6 +59,27 @@ schemes! {
     enigma::Enigma,
 }
 
+impl Declared for SchemeParameters {
+    fn declare(values: Option<&SchemeParameters>, prefix: &str, declared: &mut Vec<ParameterInfo>) {
+        let kind = values.map_or("", |values| &values.kind);
+        let kinds: Vec<(&str, &str)> = ALL.iter().map(|scheme| (scheme.name, "")).collect();
+        let help = "The translation scheme. A name alone, or a table with the name as its kind.";
+        declared.push(ParameterInfo::kinds(format!("{prefix}kind"), help, kind, &kinds));
+        for scheme in ALL {
+            declared.extend(scheme.keys().into_iter().map(|own| ParameterInfo {
+                name: format!("{prefix}{}", own.name),
+                only_with: scheme.name.to_owned(),
+                ..own
+            }));
+        }
+    }
+
+    /// The registry checks a scheme's own keys where it reads them.
+    fn check(&self) -> Result<(), ParameterError> {
+        Ok(())
+    }
+}
+
 /// Makes a scheme for a number of cores with a cycle, whose own memory begins at an address.
 type Build = fn(&TranslationParameters, usize, Time, PhysAddr) -> Result<Box<dyn AnyScheme>, String>;
 

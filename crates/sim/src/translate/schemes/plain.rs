@@ -90,7 +90,18 @@ fn translate_beyond_l1<T: PlainTlbs, W: Walker>(
     Ok((hit, walk.done))
 }
 
-/// Looks up both levels of TLBs; none where neither knows the page.
+/// Looks both levels up: the page, and when that is known. None where neither level knows it.
+#[inline(always)]
+fn find(tlbs: &mut Tlbs, walker: &impl Walker, request: &Request) -> Option<(TlbHit, Time)> {
+    match tlbs.lookup_l1(request.space, request.addr) {
+        Some(hit) => Some((hit, request.now)),
+        None => tlbs
+            .lookup_l2(request.space, request.addr)
+            .map(|hit| (hit, request.now + walker.l2_tlb_latency())),
+    }
+}
+
+/// Looks up both levels of TLBs, and marks the page dirty at a store; none where neither knows the page.
 #[inline(always)]
 pub fn look_up<T: PlainTlbs, W: Walker>(
     scheme: &mut T,
@@ -98,7 +109,7 @@ pub fn look_up<T: PlainTlbs, W: Walker>(
     walker: &mut W,
     request: &Request,
 ) -> Result<Option<(TlbHit, Time)>, Stop> {
-    let Some((hit, at)) = scheme.tlbs_mut().find(walker, request) else { return Ok(None) };
+    let Some((hit, at)) = find(scheme.tlbs_mut(), walker, request) else { return Ok(None) };
     if request.write && !hit.entry.is_dirty() {
         return walker.set_dirty(scheme, kernel, &request.at(at)).map(Some);
     }
