@@ -75,7 +75,9 @@ mod names;
 mod nodes;
 mod piece;
 mod reserve;
+mod rewrite;
 mod state;
+mod store;
 mod swap;
 mod switch;
 mod wrong;
@@ -84,13 +86,12 @@ use crate::os::{Leaf, PageTable, Pte};
 use crate::translate::{
     LastLevel, Request, Setup, Stop, TlbCounters, TlbEntry, TlbHit, TlbSet, Translation, Walker,
 };
-pub use gather::Gather;
 use keys::levels;
-pub use keys::{Reservation, VbiParameters};
-use mtl::Mtl;
+pub use keys::{Gather, Reservation, Switching, VbiParameters};
+use mtl::{Covered, Mtl};
 use reserve::Mapping;
+use state::At;
 pub use state::Controller;
-pub use switch::Switching;
 use terrace_model::{AddressRange, Frame, LINE_BYTES, PageSize, SpaceId, Stats, Time, Unit, VirtAddr};
 use terrace_policy::{Capability, CapabilitySet};
 use wrong::Access;
@@ -424,5 +425,23 @@ impl Translation for Vbi {
 
     fn notes(_cores: &[Vbi], kernel: &Controller) -> Vec<String> {
         kernel.wrongs.notes()
+    }
+}
+
+impl Controller {
+    /// What a translation of the region at `at` covers, and how many references find it where the TLBs do not know it.
+    fn covered(&mut self, at: &At) -> (Covered, u32) {
+        let region = Covered::Region(at.line.0 >> 6);
+        let Some(block) = self.blocks.layer().get(at.block) else { return (region, 0) };
+        let class = block.class;
+        match &block.mapping {
+            Mapping::Direct(_) if class.number() == 0 => (region, 0),
+            Mapping::Direct(_) => (Covered::Run(at.block, 0), 0),
+            Mapping::Pieces(piece, firsts) => {
+                let number = at.offset >> piece.offset_bits();
+                if firsts.contains_key(&number) { (Covered::Run(at.block, number), 1) } else { (region, 1) }
+            }
+            Mapping::Unknown | Mapping::Tables => (region, levels(class)),
+        }
     }
 }

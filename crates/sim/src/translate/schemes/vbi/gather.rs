@@ -1,9 +1,10 @@
 //! Which block each address of a program lies in. A program of the interface would ask for blocks and carry their indices in
 //! its pointers; a recorded program maps areas and allocates in them, so its addresses are gathered into blocks.
 
+use super::keys::Gather;
 use super::layer::Layer;
 use super::names::Names;
-pub use super::piece::{Gather, Piece};
+use super::piece::Piece;
 use crate::os::Os;
 use crate::vbi::{ClientId, Index, Properties, Property, Rights, SizeClass, System, VbiError, VmId};
 use std::collections::{BTreeMap, HashMap};

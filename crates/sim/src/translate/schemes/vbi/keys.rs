@@ -1,6 +1,5 @@
 //! The parameters of the interface.
 
-use super::{Gather, Switching};
 use crate::translate::SchemeKeys;
 use crate::vbi::SizeClass;
 use serde::{Deserialize, Serialize};
@@ -16,6 +15,34 @@ pub enum Reservation {
     None,
     /// At a block's first allocation.
     Early,
+}
+
+/// What becomes a block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Choice)]
+#[serde(rename_all = "kebab-case")]
+pub enum Gather {
+    /// Each large allocation, and each mapped area for what else lies in it.
+    #[default]
+    Allocation,
+    /// The same, with all large allocations of a call site in one block.
+    Site,
+    /// The same, with all large allocations of a size class in one block.
+    Pool,
+    /// Each mapped area.
+    Area,
+}
+
+/// What a switch takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Choice)]
+#[serde(rename_all = "kebab-case")]
+pub enum Switching {
+    /// The lines are read and written, and the access that needs the block waits until they are.
+    #[default]
+    Waits,
+    /// The lines are read and written, and nobody waits.
+    Behind,
+    /// Nothing.
+    Free,
 }
 
 /// Parameters of the interface.

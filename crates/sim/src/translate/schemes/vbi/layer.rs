@@ -7,7 +7,7 @@ pub use places::{Part, Places};
 
 use super::names::{BlockNames, Name, Names};
 use super::reserve::{Mapping, Reservations};
-use super::switch::Rewrite;
+use super::rewrite::Rewrite;
 use crate::translate::CountedBlock;
 use crate::vbi::{MemoryLayer, SizeClass, Vbuid};
 use std::collections::BTreeSet;

@@ -1,8 +1,6 @@
 //! The hardware of the memory translation layer: the cache of the tables of blocks, TLBs, and the cache of upper levels of
 //! multi-level tables. There is one for all cores, in the memory controller.
 
-use super::reserve::Mapping;
-use super::state::{At, Controller};
 use crate::array::FullyAssociative;
 use crate::cache::Outstanding;
 use crate::translate::tlb::{Tlb, TlbEntry};
@@ -146,24 +144,6 @@ impl Mtl {
         }
         if let Some(blocks) = &mut self.blocks {
             blocks.remove(u64::from(block));
-        }
-    }
-}
-
-impl Controller {
-    /// What a translation of the region at `at` covers, and how many references find it where the TLBs do not know it.
-    pub(super) fn covered(&mut self, at: &At) -> (Covered, u32) {
-        let region = Covered::Region(at.line.0 >> 6);
-        let Some(block) = self.blocks.layer().get(at.block) else { return (region, 0) };
-        let class = block.class;
-        match &block.mapping {
-            Mapping::Direct(_) if class.number() == 0 => (region, 0),
-            Mapping::Direct(_) => (Covered::Run(at.block, 0), 0),
-            Mapping::Pieces(piece, firsts) => {
-                let number = at.offset >> piece.offset_bits();
-                if firsts.contains_key(&number) { (Covered::Run(at.block, number), 1) } else { (region, 1) }
-            }
-            Mapping::Unknown | Mapping::Tables => (region, super::levels(class)),
         }
     }
 }

@@ -1,13 +1,13 @@
 //! What the memory controller keeps for all cores: blocks, their memory, and the hardware that finds it.
 
 use super::gather::Blocks;
+use super::keys::{Reservation, VbiParameters};
 use super::mtl::Mtl;
 use super::names::{Name, Names};
 use super::piece::RecentPieces;
 use super::reserve::Mapping;
-use super::swap::{Swap, free_frames};
+use super::store::{Swap, free_frames};
 use super::wrong::Wrongs;
-use super::{Reservation, VbiParameters};
 use crate::os::{Os, OsError, PageTable};
 use crate::translate::{Backing, CountedBlock, Given, KernelState, Placer, TlbCounters};
 use crate::vbi::{Rights, VbiError};

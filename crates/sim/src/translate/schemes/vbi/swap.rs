@@ -1,107 +1,17 @@
-//! Regions on a backing store, those that memory has no room for (sections 3.4 and 5.1).
-//!
-//! The controller goes over the regions that have memory as a clock does: one that was read from memory since the hand came
-//! by stays for another round.
+//! Regions go to the backing store where memory has no room for them, and come back (sections 3.4 and 5.1).
 
 use super::gather::Blocks;
-use super::layer::Layer;
 use super::names::Names;
 use super::state::Controller;
-use crate::os::{Leaf, Os, OsError};
-use std::collections::{HashSet, VecDeque};
-use terrace_model::{AddressRange, Bytes, CacheLine, Line, PageSize, SpaceId, VirtAddr};
+use super::store::free_frames;
+use crate::os::Os;
+use terrace_model::{AddressRange, CacheLine, PageSize, SpaceId};
 use terrace_trace::Advice;
 
 /// Frames that are kept free, for page tables and pages of files.
 pub const KEPT_FREE: u64 = 32;
 /// Regions that go at most for one that comes: more than one, as page tables take memory too.
 const MOST_AT_A_TIME: u64 = 2;
-
-/// A region with memory, by block and offset; its process and address; and the entry that maps it.
-type Mapped = ((u32, u64), (SpaceId, VirtAddr), Leaf);
-
-/// Frames that can be taken. Pages of files that nobody maps go on demand.
-pub fn free_frames(os: &Os) -> u64 {
-    os.tiers_of_memory().map(|tier| tier.buddy().free_frames() + tier.cached()).sum()
-}
-
-/// What the backing store holds, and who goes there next.
-#[derive(Clone, Debug, Default)]
-pub struct Swap {
-    /// Regions that it holds.
-    size: u64,
-    /// Regions that it has room for still. Clones may take more than there is.
-    room: i64,
-    /// Regions with memory, by block and offset.
-    clock: VecDeque<(u32, u64)>,
-    /// Those of them that were read from memory since the hand came by.
-    used: HashSet<(u32, u64)>,
-    /// First lines of memory whose contents went there, and was not read yet.
-    pub written_out: Vec<Line>,
-    /// Regions that went there.
-    pub out: u64,
-    /// Regions that came back.
-    pub back: u64,
-}
-
-impl Swap {
-    /// A store for so many regions.
-    pub fn new(regions: u64) -> Swap {
-        Swap { size: regions, room: regions as i64, ..Swap::default() }
-    }
-
-    /// Whether there is a store.
-    #[inline]
-    pub fn is_used(&self) -> bool {
-        self.size > 0
-    }
-
-    /// A region got memory.
-    pub fn given(&mut self, block: u32, offset: u64) {
-        if self.is_used() {
-            self.clock.push_back((block, offset & !4095));
-        }
-    }
-
-    /// A region was read from memory.
-    pub fn read(&mut self, block: u32, offset: u64) {
-        if self.is_used() {
-            self.used.insert((block, offset & !4095));
-        }
-    }
-
-    /// Contents of so many regions are no longer on the store: they came back, or are gone.
-    pub fn left(&mut self, regions: i64) {
-        self.room += regions;
-    }
-
-    /// Says of memory that is full whether the store is full too.
-    pub fn explain(&self, error: OsError) -> OsError {
-        match error {
-            OsError::OutOfMemory { resident, tiers } if self.is_used() && self.room <= 0 => {
-                OsError::StoreFull { resident, tiers, store: Bytes(self.size << 12) }
-            }
-            error => error,
-        }
-    }
-
-    /// The region whose turn it is. None where none may go.
-    fn next(&mut self, layer: &Layer, os: &Os) -> Option<Mapped> {
-        for _ in 0..2 * self.clock.len() {
-            let region = self.clock.pop_front()?;
-            // Those of blocks that are gone leave the clock.
-            let Some((space, addr)) = layer.address_of(region.0, region.1) else { continue };
-            let Some(leaf) = os.table(space).find(addr) else { continue };
-            let stays = leaf.pte.is_held() || os.is_shared(leaf.pte.frame());
-            if stays || self.used.remove(&region) {
-                self.clock.push_back(region);
-                continue;
-            }
-            return Some((region, (space, addr), leaf));
-        }
-        None
-    }
-}
 
 impl Controller {
     /// While less memory is free than shall be, contents of regions go to the backing store. Returns whether some did.

@@ -7,36 +7,16 @@
 //! blocks. What there is no memory for has no entries. A structure of one entry, that of a block in one run, is in the
 //! block's own entry. All of it happens when the block's memory is needed next.
 
+use super::keys::{Switching, levels};
 use super::reserve::Mapping;
+use super::rewrite::Rewrite;
 use super::state::Controller;
-use super::{Vbi, block_entry, levels, piece_entry};
+use super::{Vbi, block_entry, piece_entry};
 use crate::os::{Os, PageTable};
 use crate::translate::Walker;
 use crate::vbi::SizeClass;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use terrace_model::parameters::Choice;
 use terrace_model::{AddressRange, LINE_BYTES, PhysAddr, Time};
-
-/// What a switch takes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Choice)]
-#[serde(rename_all = "kebab-case")]
-pub enum Switching {
-    /// The lines are read and written, and the access that needs the block waits until they are.
-    #[default]
-    Waits,
-    /// The lines are read and written, and nobody waits.
-    Behind,
-    /// Nothing.
-    Free,
-}
-
-/// What the controller reads and writes because a block's structure was replaced, and did not yet.
-#[derive(Clone, Debug, Default)]
-pub struct Rewrite {
-    reads: Vec<PhysAddr>,
-    writes: Vec<PhysAddr>,
-}
 
 /// The lines of a table with so many levels that say where the memory of these addresses is; none of a table without levels,
 /// which is the block's own entry.
