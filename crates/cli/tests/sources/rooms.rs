@@ -1,14 +1,12 @@
-//! Which files of the simulator use which: between files of one folder there is no circle.
+//! Which files and folders of the simulator use which: there is no circle between files of one folder, nor between folders.
 
 use super::workspace;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::read_to_string;
 use std::path::{Path, PathBuf};
 
-/// Folders of `crates/sim/src` whose files still use each other in circles.
-const WITH_CIRCLES: [&str; 0] = [];
-/// The same, of the translation schemes.
-const SCHEMES_WITH_CIRCLES: [&str; 0] = [];
+/// The folder that names the parameters of all others: this is not use, and others may use designs.
+const NAMES_ALL: &str = "design";
 
 /// Who uses whom.
 type Graph = BTreeMap<String, BTreeSet<String>>;
@@ -147,29 +145,44 @@ fn folders(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-#[test]
-fn files_of_a_room_use_each_other_in_no_circle() {
+/// The folder of the simulator's sources, and those in it.
+fn rooms_of_the_simulator() -> (PathBuf, Vec<PathBuf>) {
     let source = workspace().0.join("crates/sim/src");
     let mut rooms = Vec::new();
     folders(&source, &mut rooms);
     assert!(rooms.len() > 15 && rooms.iter().any(|room| room.ends_with("machine")), "{rooms:?}");
+    (source, rooms)
+}
+
+#[test]
+fn files_of_a_room_use_each_other_in_no_circle() {
+    let (source, rooms) = rooms_of_the_simulator();
     let (mut wrong, mut edges) = (Vec::new(), 0);
     for room in rooms {
         let name = room.strip_prefix(&source).unwrap();
         let module: Vec<&str> = name.iter().map(|part| part.to_str().unwrap()).collect();
         let graph = graph(&room, &module);
         edges += graph.values().map(BTreeSet::len).sum::<usize>();
-        let (circles, name) = (on_circles(&graph), name.to_str().unwrap());
-        let known = WITH_CIRCLES.contains(&name) || SCHEMES_WITH_CIRCLES.contains(&name);
-        if circles.is_empty() == known {
-            wrong.push(format!("{name}: {}", circles.join(", ")));
+        let circles = on_circles(&graph);
+        if !circles.is_empty() {
+            wrong.push(format!("{}: {}", name.display(), circles.join(", ")));
         }
     }
     assert!(edges > 200, "{edges}");
+    assert!(wrong.is_empty(), "move what both sides need to a file that uses neither:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn rooms_use_each_other_in_no_circle() {
+    let mut graph = graph(&rooms_of_the_simulator().0, &[]);
+    let edges = graph.values().map(BTreeSet::len).sum::<usize>();
+    assert!(edges > 50, "{edges}");
+    assert!(graph.remove(NAMES_ALL).is_some(), "{graph:?}");
+    let circles = on_circles(&graph);
     assert!(
-        wrong.is_empty(),
-        "move what both sides need to a file that uses neither (rooms that have no circle any more leave the list):\n{}",
-        wrong.join("\n")
+        circles.is_empty(),
+        "move what both sides need to a folder that uses neither: {}",
+        circles.join(", ")
     );
 }
 

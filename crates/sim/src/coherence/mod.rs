@@ -7,18 +7,20 @@
 mod cause;
 mod hatric;
 mod ideal;
+mod probe;
 mod software;
 mod software_virtual;
 mod unitd;
 
 use crate::os::KernelCosts;
-use crate::translate::TranslationParameters;
 pub(crate) use cause::{Cause, Shootdowns};
 pub(crate) use hatric::{Covers, EnergySums, Hardware, translation_energy};
 pub use hatric::{
     DirectorySize, DirectoryUpdates, FillNotices, FreedTables, Granularity, GuestChanges, HatricParameters,
     LocalStores, Ranges, SetNumbers, Synonyms, Tracking, TranslationEnergy, WalkCacheSets, WalkerStores,
 };
+pub(crate) use probe::NOTHING;
+pub use probe::{ProbeSets, Probed, RangeStore, RangesFound, Resolution, Structure, Target, TlbSets};
 use std::fmt::Debug;
 use terrace_model::Time;
 
@@ -70,21 +72,20 @@ pub(crate) trait Coherence: Debug {
 pub(crate) struct Entry {
     pub name: &'static str,
     pub new: fn(&KernelCosts) -> Box<dyn Coherence>,
-    /// Whether the cache directory takes part. It knows cores of one hardware thread each.
+    /// Whether the cache directory takes part. It knows cores of one hardware thread each, and has to know which entry each
+    /// translation was made from.
     pub hardware: bool,
-    /// What must hold of a design's translation: the key that breaks a rule, and what is wrong with it.
-    pub check: fn(&TranslationParameters) -> Result<(), (&'static str, String)>,
 }
 
 impl Entry {
     /// A scheme that works with any translation.
     const fn of_software(name: &'static str, new: fn(&KernelCosts) -> Box<dyn Coherence>) -> Entry {
-        Entry { name, new, hardware: false, check: |_| Ok(()) }
+        Entry { name, new, hardware: false }
     }
 
     /// A scheme of the cache directory.
     const fn of_hardware(name: &'static str, new: fn(&KernelCosts) -> Box<dyn Coherence>) -> Entry {
-        Entry { name, new, hardware: true, check: hatric::check }
+        Entry { name, new, hardware: true }
     }
 }
 

@@ -119,8 +119,12 @@ fn coherence(translation: &TranslationParameters) -> Result<(), Fault> {
     rule(matches!(bytes, 1 | 2 | 3 | 8), "translation.hatric.co_tag_bytes", || {
         format!("{bytes} is not 1, 2, 3 or 8 (the whole address)")
     })?;
-    let Some(scheme) = crate::coherence::find(&translation.coherence) else { return Ok(()) };
-    (scheme.check)(translation).map_err(|(key, problem)| (key.to_owned(), problem))
+    match crate::coherence::find(&translation.coherence) {
+        Some(scheme) if scheme.hardware => {
+            schemes::check_co_tags_of(translation).map_err(|(key, problem)| (key.to_owned(), problem))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The tag of a cache line is its number divided by the number of sets. It must fit in 32 bits, or two lines could have one

@@ -14,7 +14,6 @@ pub mod schemes;
 mod tlb;
 mod tlbs;
 
-pub use co_tags::{ProbeSets, Probed, RangeStore, RangesFound, Resolution, Structure, Target, TlbSets};
 pub use kernel_state::{Backing, CountedBlock, Given, KernelState, Placer};
 pub(crate) use nested::HOST;
 pub use nested::{Nested, compose, host_table_bytes};
@@ -25,6 +24,9 @@ pub use scheme::*;
 pub use tlb::TlbEntry;
 pub use tlbs::{TlbCounters, TlbHit, Tlbs};
 
+pub use crate::coherence::{
+    ProbeSets, Probed, RangeStore, RangesFound, Resolution, Structure, Target, TlbSets,
+};
 use terrace_model::AddressRange;
 
 /// First base page of a range, and the first after it.

@@ -18,11 +18,12 @@
 //! ([`WalkCacheTags`]); setting a dirty bit after the walk is one reference to each table whose bit was clear. A nested TLB
 //! holds pages of all sizes in one array.
 
-use super::co_tags::{CoTags, ProbeSets, Probed, Resolution, Structure};
+use super::co_tags::CoTags;
 use super::page_walk_cache::PageWalkCache;
 use super::parameters::{NestedParameters, WalkCacheDimensions, WalkCacheTags};
 use super::tlb::{Tlb, TlbEntry, key, split_key};
 use super::tlbs::TlbHit;
+use crate::coherence::{ProbeSets, Probed, Resolution, Structure};
 use std::iter::Rev;
 use std::ops::Range;
 use terrace_model::{AddressRange, GuestPhysAddr, PageSize, PhysAddr, SpaceId, Stats, Unit, VirtAddr};

@@ -3,9 +3,10 @@
 //! A walk looks for the lowest intermediate entry first (which leaves one reference), then for higher ones. Only the
 //! entry found counts as used; every intermediate entry that a walk fetches is put in.
 
-use super::co_tags::{CoTags, ProbeSets, Probed, Resolution, Structure};
+use super::co_tags::CoTags;
 use super::parameters::PageWalkCacheParameters;
 use super::tlb::{Tlb, TlbEntry};
+use crate::coherence::{ProbeSets, Probed, Resolution, Structure};
 use terrace_model::{SpaceId, VirtAddr};
 
 /// Intermediate entries by level and virtual-address prefix.

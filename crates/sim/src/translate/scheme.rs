@@ -4,12 +4,13 @@
 //! It is generic over the [`Walker`] that serves it, so nothing here is dispatched dynamically on the way of an access.
 //! What happens rarely (shootdowns, statistics) goes through [`AnyScheme`], which knows no type.
 
-use super::co_tags::{Probed, RangeStore, RangesFound, Resolution, Target, TlbSets};
 use super::kernel_state::KernelState;
 use super::parameters::TranslationParameters;
 use super::tlb::TlbEntry;
 use super::tlbs::{TlbCounters, TlbHit};
-use crate::coherence::{HatricParameters, Ranges};
+use crate::coherence::{
+    HatricParameters, Probed, RangeStore, Ranges, RangesFound, Resolution, Target, TlbSets,
+};
 use crate::os::{Leaf, OsError, PageTable, Pte};
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -4,9 +4,10 @@
 //! neither inclusive nor exclusive. All arrays of a level are probed at once: that is one lookup, and its miss counts
 //! under the size that the walk (or level 2) finds.
 
-use super::co_tags::{CoTags, Probed, Resolution, Structure, Target, TlbSets};
+use super::co_tags::CoTags;
 use super::parameters::TranslationParameters;
 use super::tlb::{Tlb, TlbEntry, key, split_key};
+use crate::coherence::{Probed, Resolution, Structure, Target, TlbSets};
 use terrace_model::{AddressRange, Frame, PageSize, PhysAddr, SpaceId, VirtAddr};
 
 /// Counters of one core's TLBs, or of all cores' together.

@@ -36,24 +36,8 @@ pub(crate) use state::{Covers, Hardware};
 use super::software::Software;
 use super::{Bill, Coherence, Entry, Invalidation};
 use crate::os::KernelCosts;
-use crate::translate::{TranslationParameters, schemes};
 
 pub(super) const ENTRY: Entry = Entry::of_hardware("hatric", |costs| Box::new(Hatric::new(costs)));
-
-/// Hardware that keeps translations coherent needs to know of each which entry it was made from.
-pub(super) fn check(translation: &TranslationParameters) -> Result<(), (&'static str, String)> {
-    let Some(scheme) = schemes::find(&translation.scheme.kind) else { return Ok(()) };
-    if !scheme.co_tags {
-        let (coherence, kind) = (&translation.coherence, scheme.name);
-        return Err((
-            "translation.coherence",
-            format!(
-                "\"{coherence}\" needs TLBs that page walks alone fill; the scheme \"{kind}\" fills some otherwise"
-            ),
-        ));
-    }
-    scheme.check_co_tags(&translation.scheme, &translation.hatric.clone().unwrap_or_default())
-}
 
 #[derive(Debug)]
 struct Hatric {

@@ -1,7 +1,7 @@
 //! The TLB sets in which entries of a line of a page table are held: the directory entries beside the line's own.
 
 use super::parameters::{Granularity, HatricParameters, SetNumbers, Synonyms};
-use crate::translate::{ProbeSets, Target, TlbSets};
+use crate::coherence::{ProbeSets, Target, TlbSets};
 use std::collections::HashMap;
 use terrace_model::Line;
 

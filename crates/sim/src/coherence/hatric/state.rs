@@ -6,7 +6,7 @@ use super::parameters::{
 };
 use super::sets::LineSets;
 use crate::cache::Reason;
-use crate::translate::{Probed, RangeStore, RangesFound, Resolution, Target, TlbSets};
+use crate::coherence::{ProbeSets, Probed, RangeStore, RangesFound, Resolution, Target, TlbSets};
 use std::collections::HashMap;
 use terrace_model::{CoreId, LINE_BYTES, Line, PhysAddr, Stats, Time, Unit};
 
@@ -217,7 +217,7 @@ impl Hardware {
         let mut targets = self.sets.targets(&self.keys, line, written, searches_all);
         if !tlbs {
             for target in &mut targets {
-                target.l1 = crate::translate::ProbeSets::Listed(Vec::new());
+                target.l1 = ProbeSets::Listed(Vec::new());
                 target.l2 = target.l1.clone();
             }
         }

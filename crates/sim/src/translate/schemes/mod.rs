@@ -215,6 +215,25 @@ pub fn find(name: &str) -> Option<&'static Entry> {
     ALL.iter().find(|entry| entry.name == name)
 }
 
+/// What must hold of a design's translation that hardware keeps coherent: it has to know of each which entry it was made
+/// from. Returns the key that breaks the rule, and what is wrong with it.
+///
+/// # Errors
+/// That value.
+pub fn check_co_tags_of(translation: &TranslationParameters) -> Result<(), (&'static str, String)> {
+    let Some(scheme) = find(&translation.scheme.kind) else { return Ok(()) };
+    if !scheme.co_tags {
+        let (coherence, kind) = (&translation.coherence, scheme.name);
+        return Err((
+            "translation.coherence",
+            format!(
+                "\"{coherence}\" needs TLBs that page walks alone fill; the scheme \"{kind}\" fills some otherwise"
+            ),
+        ));
+    }
+    scheme.check_co_tags(&translation.scheme, &translation.hatric.clone().unwrap_or_default())
+}
+
 /// The keys of a table that was read before.
 fn keys<T: Translation>(own: &toml::Table) -> T::Keys {
     own.clone().try_into().unwrap_or_default()
