@@ -13,11 +13,15 @@ const MOST_OF_COMMAND_LINE: usize = 6000;
 const WIDEST_COMMENT: usize = 125;
 
 /// How a number that has a type of its own in the simulator is declared without it, and the type.
-const BARE: [(&str, &str); 5] = [
+const BARE: [(&str, &str); 9] = [
     ("space: u32", "SpaceId"),
     ("parent: u32", "SpaceId"),
     ("child: u32", "SpaceId"),
     ("addr: u64", "VirtAddr, GuestPhysAddr or PhysAddr"),
+    ("address: u64", "VirtAddr, GuestPhysAddr or PhysAddr"),
+    ("source: u64", "PhysAddr"),
+    ("target: u64", "PhysAddr"),
+    ("evicted: Vec<u64>", "Vec<PhysAddr>"),
     ("core: usize", "CoreId"),
 ];
 

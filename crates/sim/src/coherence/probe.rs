@@ -6,7 +6,7 @@
 use terrace_model::PhysAddr;
 
 /// A place without a co-tag: what stands there came from no entry of a page table.
-pub const NOTHING: u64 = u64::MAX;
+pub const NOTHING: PhysAddr = PhysAddr(u64::MAX);
 /// Bits of an address within a page-table entry, and within a line of eight entries.
 const ENTRY_BITS: u32 = 3;
 const LINE_BITS: u32 = 6;
@@ -38,14 +38,14 @@ impl Resolution {
 
     /// Whether a message about the entry or line at `target` finds the co-tag of the entry at `tag`.
     #[inline]
-    pub fn matches(&self, tag: u64, target: u64) -> bool {
-        tag != NOTHING && (tag ^ target) & self.kept == 0
+    pub fn matches(&self, tag: PhysAddr, target: PhysAddr) -> bool {
+        tag != NOTHING && (tag.0 ^ target.0) & self.kept == 0
     }
 
     /// Whether that is because it is meant.
     #[inline]
-    pub fn is_exact(&self, tag: u64, target: u64) -> bool {
-        (tag ^ target) & self.exact == 0
+    pub fn is_exact(&self, tag: PhysAddr, target: PhysAddr) -> bool {
+        (tag.0 ^ target.0) & self.exact == 0
     }
 }
 
@@ -70,7 +70,7 @@ impl ProbeSets {
     /// the lowest part of what the array is looked up by. All sets where that tells nothing. `places` says for a place what
     /// may stand in the array for it, of `keys` such keys.
     pub fn of_entries<I: Iterator<Item = u64>>(
-        address: u64,
+        address: PhysAddr,
         entries: u64,
         sets: usize,
         keys: usize,
@@ -79,7 +79,7 @@ impl ProbeSets {
         if !sets.is_power_of_two() || sets > keys {
             return ProbeSets::All;
         }
-        let first = address >> 3 & 511;
+        let first = address.0 >> 3 & 511;
         let keys = (first..first + entries).flat_map(places);
         ProbeSets::Listed(keys.map(|key| (key % sets as u64) as u16).collect())
     }
@@ -120,7 +120,7 @@ pub struct TlbSets {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// Address of the entry, or of the line's first one.
-    pub address: u64,
+    pub address: PhysAddr,
     /// Sets of level-1 TLBs.
     pub l1: ProbeSets,
     /// Sets of level-2 TLBs.
@@ -171,8 +171,8 @@ pub struct RangeStore {
 
 impl RangeStore {
     /// The addresses of those entries.
-    pub fn addresses(&self) -> impl Iterator<Item = u64> + use<> {
-        let (line, entries) = (self.line.0, self.entries);
+    pub fn addresses(&self) -> impl Iterator<Item = PhysAddr> + use<> {
+        let (line, entries) = (self.line, self.entries);
         (0..8).filter(move |entry| entries & 1 << entry != 0).map(move |entry| line + 8 * entry)
     }
 }

@@ -26,16 +26,16 @@ impl<const F: u8> Site<'_, F> {
         for level in lowest..=top {
             let Some(entry) = self.host_entry(leaf, addr, level) else { continue };
             let evicted = if level == lowest {
-                self.core.nested.as_mut().and_then(|nested| nested.tag(addr, leaf.size, entry.0))
+                self.core.nested.as_mut().and_then(|nested| nested.tag(addr, leaf.size, entry))
             } else {
-                self.core.page_walk_cache.tag(HOST, addr.in_host_space(), level, entry.0)
+                self.core.page_walk_cache.tag(HOST, addr.in_host_space(), level, entry)
             };
             self.mark_entry(entry, None, evicted);
         }
     }
 
     /// A translation was made from the hypervisor's entry at `entry`, in the place of one with the co-tag `evicted`.
-    fn mark_entry(&mut self, entry: PhysAddr, tlb_sets: Option<TlbSets>, evicted: Option<u64>) {
+    fn mark_entry(&mut self, entry: PhysAddr, tlb_sets: Option<TlbSets>, evicted: Option<PhysAddr>) {
         let shared = &mut *self.shared;
         let now = self.core.pipeline.now;
         let marked = shared.caches.mark(self.id, entry.line().in_caches(), now, &mut shared.memory);
@@ -73,7 +73,7 @@ impl<const F: u8> Site<'_, F> {
                 let next = in_guest(self.shared.os.table(space).entry_address(leaf, addr, level - 1));
                 match self.source_of(next).filter(|_| knows_places) {
                     Some(source) => {
-                        let evicted = self.core.page_walk_cache.tag(space, addr, level, source.0);
+                        let evicted = self.core.page_walk_cache.tag(space, addr, level, source);
                         self.mark_entry(source, None, evicted);
                     }
                     None => {

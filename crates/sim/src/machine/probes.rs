@@ -60,13 +60,13 @@ impl<'a> Structures<'a> {
     /// Whether translations of a line are there, and how many co-tags were compared for that.
     fn holds(&self, hardware: &Hardware, line: Line) -> (bool, u64) {
         let resolution = Resolution::new(hardware.keys.co_tag_bytes, true);
-        let (in_tlbs, compared) = self.tlbs.holds(line.addr().0, resolution);
+        let (in_tlbs, compared) = self.tlbs.holds(line.addr(), resolution);
         if !hardware.covers.walk_cache {
             return (in_tlbs, compared);
         }
-        let (in_walk_cache, more) = self.walk_cache.holds(line.addr().0, resolution);
+        let (in_walk_cache, more) = self.walk_cache.holds(line.addr(), resolution);
         let (in_nested, most) =
-            self.nested.as_ref().map_or((false, 0), |nested| nested.holds(line.addr().0, resolution));
+            self.nested.as_ref().map_or((false, 0), |nested| nested.holds(line.addr(), resolution));
         (in_tlbs || in_walk_cache || in_nested, compared + more + most)
     }
 }
@@ -330,7 +330,7 @@ impl<const F: u8> Site<'_, F> {
                 scheme.tlbs_mut().set_source(entry);
                 Some(scheme.tlbs().tlb_sets(space, addr, size))
             } else {
-                evicted.extend(self.core.page_walk_cache.tag(space, addr, level, entry.0));
+                evicted.extend(self.core.page_walk_cache.tag(space, addr, level, entry));
                 None
             };
             hardware.filled(self.id, entry, tlb_sets, marked);
@@ -344,8 +344,13 @@ impl<const F: u8> Site<'_, F> {
     }
 
     /// Eager updates: co-tags of these entries had to go. The line `filled` is as good as held.
-    pub(super) fn leave_sharers<T: Translation>(&mut self, scheme: &mut T, evicted: Vec<u64>, filled: Line) {
-        for line in evicted.into_iter().map(|entry| PhysAddr(entry).line()).filter(|line| *line != filled) {
+    pub(super) fn leave_sharers<T: Translation>(
+        &mut self,
+        scheme: &mut T,
+        evicted: Vec<PhysAddr>,
+        filled: Line,
+    ) {
+        for line in evicted.into_iter().map(PhysAddr::line).filter(|line| *line != filled) {
             let structures = Structures::of(scheme.tlbs_mut(), self.core);
             self.shared.ask_what_is_left(&structures, self.id, line);
         }

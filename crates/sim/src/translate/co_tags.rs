@@ -8,13 +8,13 @@
 
 use super::tlb::Tlb;
 use crate::coherence::{NOTHING, ProbeSets, Probed, Resolution, Structure};
+use terrace_model::PhysAddr;
 
 /// The co-tags of one array.
 #[derive(Clone, Debug)]
 pub struct CoTags {
-    /// Whole addresses: what a real co-tag lacks of them is masked when they are compared. They are bare numbers, as co-tags
-    /// are outside of this array too: a tag is bits to compare and leads to no memory.
-    tags: Box<[u64]>,
+    /// Whole addresses: what a real co-tag lacks of them is masked when they are compared.
+    tags: Box<[PhysAddr]>,
     ways: usize,
 }
 
@@ -27,19 +27,19 @@ impl CoTags {
 
     /// The entry at `place` was made from the page-table entry at `address`. Returns the co-tag that stood there.
     #[inline]
-    pub fn set(&mut self, place: usize, address: u64) -> Option<u64> {
+    pub fn set(&mut self, place: usize, address: PhysAddr) -> Option<PhysAddr> {
         let old = std::mem::replace(&mut self.tags[place], address);
         (old != NOTHING).then_some(old)
     }
 
     /// The entry at `place` was made from no entry that a message could be about. Returns the co-tag that stood there.
-    pub fn clear(&mut self, place: usize) -> Option<u64> {
+    pub fn clear(&mut self, place: usize) -> Option<PhysAddr> {
         self.set(place, NOTHING)
     }
 
     /// The co-tag of the entry at `place`.
     #[inline]
-    pub fn get(&self, place: usize) -> u64 {
+    pub fn get(&self, place: usize) -> PhysAddr {
         self.tags[place]
     }
 
@@ -49,7 +49,7 @@ impl CoTags {
         array: &mut Tlb,
         structure: Structure,
         sets: &ProbeSets,
-        target: u64,
+        target: PhysAddr,
         resolution: Resolution,
     ) -> Probed {
         let mut probed = Probed::default();
@@ -75,7 +75,7 @@ impl CoTags {
     }
 
     /// Whether an entry of `array` matches, in any set, and how many co-tags were compared for that: all.
-    pub fn holds(&self, array: &Tlb, target: u64, resolution: Resolution) -> (bool, u64) {
+    pub fn holds(&self, array: &Tlb, target: PhysAddr, resolution: Resolution) -> (bool, u64) {
         let mut tags = self.tags.iter().enumerate();
         let held = tags.any(|(place, tag)| resolution.matches(*tag, target) && array.key_at(place).is_some());
         (held, self.tags.len() as u64)

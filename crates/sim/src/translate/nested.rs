@@ -201,7 +201,7 @@ impl Nested {
     }
 
     /// The page of `addr` was put in as the page-table entry at `entry` says. Returns the co-tag of what had to go for it.
-    pub fn tag(&mut self, addr: GuestPhysAddr, size: PageSize, entry: u64) -> Option<u64> {
+    pub fn tag(&mut self, addr: GuestPhysAddr, size: PageSize, entry: PhysAddr) -> Option<PhysAddr> {
         let place = self.tlb.place(key(SpaceId(0), addr.page_number(size), size))?;
         self.co_tags.as_mut()?.set(place, entry)
     }
@@ -211,7 +211,7 @@ impl Nested {
     /// `address` on are meant.
     pub fn probe(
         &mut self,
-        address: u64,
+        address: PhysAddr,
         entries: u64,
         searches_all: bool,
         resolution: Resolution,
@@ -225,7 +225,7 @@ impl Nested {
     }
 
     /// Whether a page's co-tag matches, and how many were compared for that.
-    pub fn holds(&self, address: u64, resolution: Resolution) -> (bool, u64) {
+    pub fn holds(&self, address: PhysAddr, resolution: Resolution) -> (bool, u64) {
         self.co_tags.as_ref().map_or((false, 0), |own| own.holds(&self.tlb, address, resolution))
     }
 

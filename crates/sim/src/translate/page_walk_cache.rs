@@ -7,7 +7,7 @@ use super::co_tags::CoTags;
 use super::parameters::PageWalkCacheParameters;
 use super::tlb::{Tlb, TlbEntry};
 use crate::coherence::{ProbeSets, Probed, Resolution, Structure};
-use terrace_model::{SpaceId, VirtAddr};
+use terrace_model::{PhysAddr, SpaceId, VirtAddr};
 
 /// Intermediate entries by level and virtual-address prefix.
 #[derive(Clone, Debug)]
@@ -76,14 +76,14 @@ impl PageWalkCache {
 
     /// The entry of `level` that a fill put in was made from the page-table entry at `entry`. Returns the co-tag of what had
     /// to go for it.
-    pub fn tag(&mut self, space: SpaceId, addr: VirtAddr, level: u32, entry: u64) -> Option<u64> {
+    pub fn tag(&mut self, space: SpaceId, addr: VirtAddr, level: u32, entry: PhysAddr) -> Option<PhysAddr> {
         let (own, place) = (self.co_tags.as_mut()?, self.entries.place(key(space, addr, level))?);
         own.set(place, entry)
     }
 
     /// The entry of `level` that a fill put in says nothing that a message could be about: it has no co-tag. Returns the
     /// co-tag of what had to go for it.
-    pub fn untag(&mut self, space: SpaceId, addr: VirtAddr, level: u32) -> Option<u64> {
+    pub fn untag(&mut self, space: SpaceId, addr: VirtAddr, level: u32) -> Option<PhysAddr> {
         let (own, place) = (self.co_tags.as_mut()?, self.entries.place(key(space, addr, level))?);
         own.clear(place)
     }
@@ -93,7 +93,7 @@ impl PageWalkCache {
     /// `address` on are meant.
     pub fn probe(
         &mut self,
-        address: u64,
+        address: PhysAddr,
         entries: u64,
         searches_all: bool,
         resolution: Resolution,
@@ -108,7 +108,7 @@ impl PageWalkCache {
     }
 
     /// Whether an entry's co-tag matches, and how many were compared for that.
-    pub fn holds(&self, address: u64, resolution: Resolution) -> (bool, u64) {
+    pub fn holds(&self, address: PhysAddr, resolution: Resolution) -> (bool, u64) {
         self.co_tags.as_ref().map_or((false, 0), |own| own.holds(&self.entries, address, resolution))
     }
 

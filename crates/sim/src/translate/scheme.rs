@@ -230,7 +230,7 @@ pub trait TlbSet: Debug {
     /// The next fill is made from the page-table entry at this address.
     fn set_source(&mut self, _entry: PhysAddr) {}
     /// Co-tags of entries that had to go since this was asked last.
-    fn take_evicted(&mut self) -> Vec<u64> {
+    fn take_evicted(&mut self) -> Vec<PhysAddr> {
         Vec::new()
     }
     /// Where level 1 and level 2 look for a page.
@@ -242,7 +242,7 @@ pub trait TlbSet: Debug {
         Probed::default()
     }
     /// Whether a translation's co-tag matches, in any set, and how many co-tags were compared for that.
-    fn holds(&self, _address: u64, _resolution: Resolution) -> (bool, u64) {
+    fn holds(&self, _address: PhysAddr, _resolution: Resolution) -> (bool, u64) {
         (false, 0)
     }
 }

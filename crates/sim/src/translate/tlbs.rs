@@ -7,7 +7,7 @@
 use super::co_tags::CoTags;
 use super::parameters::TranslationParameters;
 use super::tlb::{Tlb, TlbEntry, key, split_key};
-use crate::coherence::{Probed, Resolution, Structure, Target, TlbSets};
+use crate::coherence::{NOTHING, Probed, Resolution, Structure, Target, TlbSets};
 use terrace_model::{AddressRange, Frame, PageSize, PhysAddr, SpaceId, VirtAddr};
 
 /// Counters of one core's TLBs, or of all cores' together.
@@ -123,11 +123,11 @@ pub struct Tlbs {
 #[derive(Clone, Debug)]
 struct TlbCoTags {
     /// The page-table entry that the next fill is made from.
-    source: u64,
+    source: PhysAddr,
     l1: [CoTags; 3],
     l2: Vec<CoTags>,
     /// Co-tags of entries that had to go, where somebody wants to know.
-    evicted: Option<Vec<u64>>,
+    evicted: Option<Vec<PhysAddr>>,
 }
 
 impl Tlbs {
@@ -309,7 +309,7 @@ impl Tlbs {
     /// Keeps co-tags beside all entries from now on. `tells_evicted`: [`Tlbs::take_evicted`] is asked.
     pub fn keep_co_tags(&mut self, tells_evicted: bool) {
         self.co_tags = Some(Box::new(TlbCoTags {
-            source: u64::MAX,
+            source: NOTHING,
             l1: std::array::from_fn(|at| CoTags::beside(&self.l1[at])),
             l2: self.l2.iter().map(CoTags::beside).collect(),
             evicted: tells_evicted.then(Vec::new),
@@ -319,12 +319,12 @@ impl Tlbs {
     /// The next fill is made from the page-table entry at this address.
     pub fn set_source(&mut self, entry: PhysAddr) {
         if let Some(own) = &mut self.co_tags {
-            own.source = entry.0;
+            own.source = entry;
         }
     }
 
     /// Co-tags of entries that had to go since this was asked last.
-    pub fn take_evicted(&mut self) -> Vec<u64> {
+    pub fn take_evicted(&mut self) -> Vec<PhysAddr> {
         let evicted = self.co_tags.as_mut().and_then(|own| own.evicted.as_mut());
         evicted.map(std::mem::take).unwrap_or_default()
     }
@@ -354,7 +354,7 @@ impl Tlbs {
     }
 
     /// Whether a translation's co-tag matches, in any set, and how many co-tags were compared for that.
-    pub fn holds(&self, address: u64, resolution: Resolution) -> (bool, u64) {
+    pub fn holds(&self, address: PhysAddr, resolution: Resolution) -> (bool, u64) {
         let Some(own) = &self.co_tags else { return (false, 0) };
         let arrays = self.l1.iter().zip(&own.l1).chain(self.l2.iter().zip(&own.l2));
         arrays.fold((false, 0), |(held, compared), (array, tags)| {

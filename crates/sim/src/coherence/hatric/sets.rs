@@ -3,7 +3,7 @@
 use super::parameters::{Granularity, HatricParameters, SetNumbers, Synonyms};
 use crate::coherence::{ProbeSets, Target, TlbSets};
 use std::collections::HashMap;
-use terrace_model::Line;
+use terrace_model::{Line, PhysAddr};
 
 /// Entries of a line.
 const ENTRIES: usize = 8;
@@ -86,11 +86,11 @@ impl LineSets {
                 SetNumbers::SixBits => ProbeSets::Cut { numbers, modulo: SIX_BITS },
             })
         };
-        let target = |address: u64, entries: &mut dyn Iterator<Item = usize>| {
+        let target = |address: PhysAddr, entries: &mut dyn Iterator<Item = usize>| {
             let [l1, l2] = if searches_all { [ProbeSets::All, ProbeSets::All] } else { sets_of(entries) };
             Target { address, l1, l2 }
         };
-        let first = line.addr().0;
+        let first = line.addr();
         match keys.granularity {
             Granularity::Line => vec![target(first, &mut (0..ENTRIES))],
             Granularity::EightEntries | Granularity::Entry => {
@@ -122,12 +122,12 @@ mod tests {
         let mut sets = LineSets::default();
         sets.note(&keys, Line(0x40), 1, tlb_sets(5, 69));
         sets.note(&keys, Line(0x40), 2, tlb_sets(6, 70));
-        let line = Target { address: 0x1000, l1: listed(&[5, 6]), l2: listed(&[69, 70]) };
+        let line = Target { address: PhysAddr(0x1000), l1: listed(&[5, 6]), l2: listed(&[69, 70]) };
         assert_eq!(sets.targets(&keys, Line(0x40), 0b10, false), [line]);
-        let all = Target { address: 0x1000, l1: ProbeSets::All, l2: ProbeSets::All };
+        let all = Target { address: PhysAddr(0x1000), l1: ProbeSets::All, l2: ProbeSets::All };
         assert_eq!(sets.targets(&keys, Line(0x40), 0b10, true), [all]);
         let entry = HatricParameters { granularity: Granularity::Entry, ..keys.clone() };
-        let second = Target { address: 0x1010, l1: listed(&[6]), l2: listed(&[70]) };
+        let second = Target { address: PhysAddr(0x1010), l1: listed(&[6]), l2: listed(&[70]) };
         assert_eq!(sets.targets(&entry, Line(0x40), 0b100, false), std::slice::from_ref(&second));
         let eight = HatricParameters { granularity: Granularity::EightEntries, ..keys.clone() };
         let probes = sets.targets(&eight, Line(0x40), 0b100, false);

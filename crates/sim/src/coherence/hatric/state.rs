@@ -79,7 +79,7 @@ pub(crate) struct Hardware {
     /// Whether the page tables that it follows are a hypervisor's.
     pub in_vm: bool,
     /// Co-tags of entries that had to go during a walk, for eager updates.
-    pub evicted: Vec<u64>,
+    pub evicted: Vec<PhysAddr>,
     /// Whether cores have ranges, which stores have to reach.
     pub has_ranges: bool,
     /// Stores of a core that the ranges of the others have not handled.

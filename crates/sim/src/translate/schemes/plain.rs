@@ -32,7 +32,7 @@ impl TlbSet for Tlbs {
         Tlbs::set_source(self, entry);
     }
 
-    fn take_evicted(&mut self) -> Vec<u64> {
+    fn take_evicted(&mut self) -> Vec<PhysAddr> {
         Tlbs::take_evicted(self)
     }
 
@@ -44,7 +44,7 @@ impl TlbSet for Tlbs {
         Tlbs::probe(self, target, resolution)
     }
 
-    fn holds(&self, address: u64, resolution: Resolution) -> (bool, u64) {
+    fn holds(&self, address: PhysAddr, resolution: Resolution) -> (bool, u64) {
         Tlbs::holds(self, address, resolution)
     }
 }

@@ -2,6 +2,7 @@
 
 use super::run::PageRun;
 use super::{CoalescedLevels, CoalescedParameters};
+use crate::coherence::NOTHING;
 use crate::os::{Leaf, PageTable, Pte};
 use crate::translate::{
     Associativity, ProbeSets, Probed, Request, Resolution, Structure, Target, TlbCounters, TlbHit, TlbSet,
@@ -17,7 +18,7 @@ struct Entry {
     /// Pages of the group that were used since the entry was put in, the page walked included.
     used: u16,
     /// Address of the page-table entry that was walked. Those of the run's other pages lie in its line.
-    source: u64,
+    source: PhysAddr,
 }
 
 impl Entry {
@@ -97,7 +98,7 @@ impl Array {
         &mut self,
         structure: Structure,
         sets: &ProbeSets,
-        target: u64,
+        target: PhysAddr,
         resolution: Resolution,
     ) -> Probed {
         let mut probed = Probed::default();
@@ -156,7 +157,7 @@ pub struct CoalescedTlbs {
     l1_group: [u64; 3],
     l2_group: [u64; 3],
     /// Address of the page-table entry that the next fill is made from, where hardware keeps translations coherent.
-    source: u64,
+    source: PhysAddr,
     /// Hits and misses as of any TLB.
     pub counters: TlbCounters,
     /// What is particular to coalescing.
@@ -195,7 +196,7 @@ impl CoalescedTlbs {
             l2_of_size,
             l1_group: group(own.levels != CoalescedLevels::L2),
             l2_group: group(own.levels != CoalescedLevels::L1),
-            source: u64::MAX,
+            source: NOTHING,
             counters: TlbCounters::default(),
             coalesced: CoalescedCounters::default(),
         })
@@ -336,7 +337,7 @@ impl TlbSet for CoalescedTlbs {
     }
 
     fn set_source(&mut self, entry: PhysAddr) {
-        self.source = entry.0;
+        self.source = entry;
     }
 
     fn tlb_sets(&self, _space: SpaceId, addr: VirtAddr, size: PageSize) -> TlbSets {

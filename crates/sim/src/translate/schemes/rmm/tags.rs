@@ -10,7 +10,7 @@ use crate::translate::{ProbeSets, Probed, RangeStore, RangesFound, Resolution, R
 use terrace_model::{PageSize, PhysAddr, VirtAddr};
 
 /// In the place of a co-tag: an entry of level 1 was made from a range without addresses. No page table lies there.
-const OF_A_RANGE: u64 = u64::MAX - 7;
+const OF_A_RANGE: PhysAddr = PhysAddr(u64::MAX - 7);
 
 /// Where the page-table entries of a range lie: one after the other.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +18,7 @@ pub(super) struct Tags {
     /// The page, in pages of this size, whose entry lies at `address`.
     page: u64,
     size: PageSize,
-    address: u64,
+    address: PhysAddr,
 }
 
 impl Tags {
@@ -26,8 +26,8 @@ impl Tags {
     pub fn within_a_table(run: Run, leaf: &Leaf, addr: VirtAddr, table: &PageTable) -> (Run, Tags) {
         let (size, pages) = (leaf.size, leaf.size.base_pages());
         let own = addr.vpn() / pages;
-        let address = table.leaf_address(leaf, addr).0;
-        let index = address >> 3 & 511;
+        let address = table.leaf_address(leaf, addr);
+        let index = address.0 >> 3 & 511;
         // Tables of base pages have no others.
         let is_like = |page: u64| {
             size == PageSize::Base
@@ -49,14 +49,14 @@ impl Tags {
     }
 
     /// Address of the entry of a base page of the range.
-    fn address_of(&self, page: u64) -> u64 {
+    fn address_of(&self, page: u64) -> PhysAddr {
         let page = page / self.size.base_pages();
-        self.address.wrapping_add(page.wrapping_sub(self.page).wrapping_mul(8))
+        PhysAddr(self.address.0.wrapping_add(page.wrapping_sub(self.page).wrapping_mul(8)))
     }
 
     /// The base pages whose entry lies at an address of the same table.
-    fn pages_of(&self, address: u64) -> (u64, u64) {
-        let page = self.page.wrapping_add((address.wrapping_sub(self.address) as i64 / 8) as u64);
+    fn pages_of(&self, address: PhysAddr) -> (u64, u64) {
+        let page = self.page.wrapping_add((address.0.wrapping_sub(self.address.0) as i64 / 8) as u64);
         let pages = self.size.base_pages();
         (page.wrapping_mul(pages), page.wrapping_add(1).wrapping_mul(pages))
     }
@@ -75,7 +75,7 @@ impl RangeTlb {
     /// The co-tag of an entry of level 1 that the most recent range fills.
     pub(super) fn source_of(&self, page: u64) -> PhysAddr {
         let tags = self.entries.first().and_then(|entry| entry.tags);
-        PhysAddr(tags.map_or(OF_A_RANGE, |tags| tags.address_of(page)))
+        tags.map_or(OF_A_RANGE, |tags| tags.address_of(page))
     }
 
     /// Entries of a page table were stored to: what was made from them goes.
@@ -132,7 +132,7 @@ pub(super) fn probe_level_1(tlbs: &mut Tlbs, store: &RangeStore, how: Ranges) ->
         return tlbs.probe(&target(OF_A_RANGE), Resolution::new(8, false));
     }
     if store.entries == u8::MAX {
-        return tlbs.probe(&target(store.line.0), store.resolution.by_line());
+        return tlbs.probe(&target(store.line), store.resolution.by_line());
     }
     let mut probed = Probed::default();
     store.addresses().for_each(|address| probed.add(&tlbs.probe(&target(address), store.resolution)));
@@ -148,7 +148,7 @@ mod tests {
     /// pages.
     fn ranges(capacity: u32) -> RangeTlb {
         let mut ranges = RangeTlb::new(capacity);
-        let tags = |page, address| Some(Tags { page, size: PageSize::Base, address });
+        let tags = |page, address| Some(Tags { page, size: PageSize::Base, address: PhysAddr(address) });
         ranges.insert_tagged(
             SpaceId(0),
             Run { first: 16, end: 48, offset: 100 },
@@ -222,6 +222,6 @@ mod tests {
         assert_eq!(ranges.source_of(30), PhysAddr(0x1080 + 14 * 8));
         let mut untagged = RangeTlb::new(2);
         untagged.insert(SpaceId(0), 16, 48, 100, Time::ZERO);
-        assert_eq!(untagged.source_of(30), PhysAddr(OF_A_RANGE));
+        assert_eq!(untagged.source_of(30), OF_A_RANGE);
     }
 }
