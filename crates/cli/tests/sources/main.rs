@@ -13,7 +13,7 @@ const MOST_OF_COMMAND_LINE: usize = 6000;
 const WIDEST_COMMENT: usize = 125;
 
 /// How a number that has a type of its own in the simulator is declared without it, and the type.
-const BARE: [(&str, &str); 9] = [
+const BARE: [(&str, &str); 11] = [
     ("space: u32", "SpaceId"),
     ("parent: u32", "SpaceId"),
     ("child: u32", "SpaceId"),
@@ -22,6 +22,8 @@ const BARE: [(&str, &str); 9] = [
     ("source: u64", "PhysAddr"),
     ("target: u64", "PhysAddr"),
     ("evicted: Vec<u64>", "Vec<PhysAddr>"),
+    ("frame: u64", "Frame, or by another name a place in a tier"),
+    ("first: u64, end: u64", "AddressRange"),
     ("core: usize", "CoreId"),
 ];
 

@@ -189,19 +189,25 @@ mod tests {
         (table, cache)
     }
 
-    fn page(frame: u64, size: PageSize, readable: bool, writable: bool) -> Option<BasePage> {
-        Some(BasePage { frame: Frame(frame), size, readable, writable })
+    fn page(frame: Frame, size: PageSize, readable: bool, writable: bool) -> Option<BasePage> {
+        Some(BasePage { frame, size, readable, writable })
     }
 
     #[test]
     fn base_pages_are_looked_up_anew_each_time() {
         let (mut table, cache) = table();
-        assert_eq!(cache.find(&table, SpaceId(0), VirtAddr(0x5123)), page(7, PageSize::Base, true, false));
+        assert_eq!(
+            cache.find(&table, SpaceId(0), VirtAddr(0x5123)),
+            page(Frame(7), PageSize::Base, true, false)
+        );
         assert_eq!(cache.find(&table, SpaceId(0), VirtAddr(0x6000)), None, "not mapped");
         assert_eq!(cache.find(&table, SpaceId(1), VirtAddr(0x5123)), None, "another process");
         let leaf = table.find(VirtAddr(0x5000)).unwrap();
         table.set_bits(&leaf, VirtAddr(0x5000), leaf.pte.dirtied());
-        assert_eq!(cache.find(&table, SpaceId(0), VirtAddr(0x5123)), page(7, PageSize::Base, true, true));
+        assert_eq!(
+            cache.find(&table, SpaceId(0), VirtAddr(0x5123)),
+            page(Frame(7), PageSize::Base, true, true)
+        );
         table.unmap(VirtAddr(0x5000), &mut Changes::default().door(SpaceId(0)));
         assert_eq!(cache.find(&table, SpaceId(0), VirtAddr(0x5123)), None);
     }
@@ -211,7 +217,10 @@ mod tests {
         let (table, mut cache) = table();
         let addr = (1 << 30) + (3 << 21) + 0x1fff;
         let frame = (1 << 18) + 3 * 512 + 1;
-        assert_eq!(cache.find(&table, SpaceId(0), VirtAddr(addr)), page(frame, PageSize::Giant, true, true));
+        assert_eq!(
+            cache.find(&table, SpaceId(0), VirtAddr(addr)),
+            page(Frame(frame), PageSize::Giant, true, true)
+        );
         assert_eq!(cache.find(&table, SpaceId(0), VirtAddr(addr + (1 << 21))), None, "another region");
         for _ in 0..2 * GENERATIONS {
             cache.flush();

@@ -27,9 +27,3 @@ pub use tlbs::{TlbCounters, TlbHit, Tlbs};
 pub use crate::coherence::{
     ProbeSets, Probed, RangeStore, RangesFound, Resolution, Structure, Target, TlbSets,
 };
-use terrace_model::AddressRange;
-
-/// First base page of a range, and the first after it.
-pub fn base_pages(range: AddressRange) -> (u64, u64) {
-    (range.start.0 >> 12, range.start.0.saturating_add(range.bytes).div_ceil(4096))
-}

@@ -6,39 +6,55 @@
 //! the page table. Everything here is bookkeeping of the simulated kernel and costs no simulated time: the sources build
 //! it while allocating.
 
-use super::base_pages;
 use crate::os::PageTable;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use terrace_model::{AddressRange, Bytes, SpaceId, VirtAddr};
+use terrace_model::{AddressRange, Bytes, PageSize, PhysAddr, SpaceId, VirtAddr};
 
 /// Ranges in a node of the range table.
 const RANGES_PER_NODE: u64 = 4;
 
-/// A run, in base pages.
+/// A run: base pages in a row, in frames in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// First page.
-    pub first: u64,
-    /// First page after it.
-    pub end: u64,
-    /// Added to a page's number gives its frame's, modulo 2^64.
+    /// First address of the first page.
+    pub first: VirtAddr,
+    /// First address after the last page.
+    pub end: VirtAddr,
+    /// Added to an address gives where it lies, modulo 2^64.
     pub offset: u64,
 }
 
 impl Run {
+    /// What it covers.
+    pub fn range(&self) -> AddressRange {
+        AddressRange::between(self.first, self.end)
+    }
+
     /// Number of pages.
     pub fn pages(&self) -> u64 {
-        self.end - self.first
+        (self.end - self.first) >> PageSize::Base.shift()
+    }
+
+    /// Whether an address lies in it.
+    #[inline]
+    pub fn holds(&self, addr: VirtAddr) -> bool {
+        (self.first..self.end).contains(&addr)
+    }
+
+    /// Where an address lies that is in it.
+    #[inline]
+    pub fn place_of(&self, addr: VirtAddr) -> PhysAddr {
+        PhysAddr(addr.0.wrapping_add(self.offset))
     }
 }
 
 #[derive(Clone, Debug, Default)]
 struct Table {
-    /// End and offset of each run, by first page.
-    runs: BTreeMap<u64, (u64, u64)>,
+    /// End and offset of each run, by first address.
+    runs: BTreeMap<VirtAddr, (VirtAddr, u64)>,
     /// Those that are long enough, by length; the lowest address last among equals.
-    long: BTreeSet<(u64, Reverse<u64>)>,
+    long: BTreeSet<(u64, Reverse<VirtAddr>)>,
     covered: u64,
 }
 
@@ -58,20 +74,20 @@ impl Table {
         }
     }
 
-    /// The last run that begins before `page`.
-    fn before(&self, page: u64) -> Option<Run> {
-        let (&first, &(end, offset)) = self.runs.range(..page).next_back()?;
+    /// The last run that begins before an address.
+    fn before(&self, addr: VirtAddr) -> Option<Run> {
+        let (&first, &(end, offset)) = self.runs.range(..addr).next_back()?;
         Some(Run { first, end, offset })
     }
 
-    /// The first run that begins at `page` or later.
-    fn from(&self, page: u64) -> Option<Run> {
-        let (&first, &(end, offset)) = self.runs.range(page..).next()?;
+    /// The first run that begins at an address or later.
+    fn from(&self, addr: VirtAddr) -> Option<Run> {
+        let (&first, &(end, offset)) = self.runs.range(addr..).next()?;
         Some(Run { first, end, offset })
     }
 
-    fn find(&self, page: u64) -> Option<Run> {
-        self.before(page.saturating_add(1)).filter(|run| run.end > page)
+    fn find(&self, addr: VirtAddr) -> Option<Run> {
+        self.before(addr.saturating_add(1)).filter(|run| run.end > addr)
     }
 }
 
@@ -94,9 +110,9 @@ impl RangeTables {
         RangeTables { tables: Vec::new(), least: least_pages(least) }
     }
 
-    /// The range that holds a base page.
-    pub fn range(&self, space: SpaceId, page: u64) -> Option<Run> {
-        self.tables.get(space.index())?.find(page).filter(|run| run.pages() >= self.least)
+    /// The range that holds an address.
+    pub fn range(&self, space: SpaceId, addr: VirtAddr) -> Option<Run> {
+        self.tables.get(space.index())?.find(addr).filter(|run| run.pages() >= self.least)
     }
 
     /// The longest range of a process; that of the lowest address where there are several.
@@ -129,24 +145,24 @@ impl RangeTables {
             self.tables.resize(at + 1, Table::default());
         }
         let own = &mut self.tables[at];
-        let page = addr.vpn();
+        let page = addr.align_down(PageSize::Base);
         if own.find(page).is_some() {
             return;
         }
         // The part of the page at `page` that no run holds, if it belongs to one, and its offset.
-        let part = |own: &Table, page: u64| {
-            let leaf = table.find(VirtAddr::of_vpn(page)).filter(|leaf| leaf.pte.is_plain())?;
-            let begin = page & !(leaf.size.base_pages() - 1);
-            let first = own.before(page + 1).map_or(begin, |run| run.end.max(begin));
-            let end = begin + leaf.size.base_pages();
-            let end = own.from(page).map_or(end, |run| run.first.min(end));
-            Some(Run { first, end, offset: leaf.pte.frame().0.wrapping_sub(begin) })
+        let part = |own: &Table, page: VirtAddr| {
+            let leaf = table.find(page).filter(|leaf| leaf.pte.is_plain())?;
+            let whole = AddressRange::of_page(page, leaf.size);
+            let first = own.before(page + 1).map_or(whole.start, |run| run.end.max(whole.start));
+            let end = own.from(page).map_or(whole.end(), |run| run.first.min(whole.end()));
+            Some(Run { first, end, offset: leaf.pte.frame().addr().0.wrapping_sub(whole.start.0) })
         };
         let Some(mut run) = part(own, page) else { return };
-        while run.first > 0 {
-            let left = own.find(run.first - 1);
+        while run.first > VirtAddr(0) {
+            let before = run.first - PageSize::Base.bytes();
+            let left = own.find(before);
             let known = left.is_some();
-            match left.or_else(|| part(own, run.first - 1)) {
+            match left.or_else(|| part(own, before)) {
                 Some(left) if left.offset == run.offset => {
                     if known {
                         own.remove(left);
@@ -175,7 +191,8 @@ impl RangeTables {
     /// The pages of `range` changed: runs are cut there.
     pub fn forget(&mut self, space: SpaceId, range: AddressRange) {
         let Some(table) = self.tables.get_mut(space.index()) else { return };
-        let (first, end) = base_pages(range);
+        let changed = range.page_cover(PageSize::Base);
+        let (first, end) = (changed.start, changed.end());
         while let Some(run) = table.before(end).filter(|run| run.end > first) {
             table.remove(run);
             if run.end > end {

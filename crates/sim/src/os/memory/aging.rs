@@ -187,7 +187,7 @@ impl Life<'_> {
 }
 
 impl TierMemory {
-    fn is_cached(&self, frame: u64) -> bool {
-        matches!(self.owners.get(frame as usize).owner(), Some(Owner::Cache(_)))
+    fn is_cached(&self, at: u64) -> bool {
+        matches!(self.owners.get(at as usize).owner(), Some(Owner::Cache(_)))
     }
 }

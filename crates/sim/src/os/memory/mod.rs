@@ -263,11 +263,11 @@ impl TierMemory {
         Some(frame)
     }
 
-    /// A cached page was read: it is evicted after all others.
-    pub fn touch_cached(&mut self, frame: u64) {
-        if let Some(Owner::Cache(place)) = self.owners.get(frame as usize).owner() {
+    /// A cached page was read, of the frame at this place in the tier: it is evicted after all others.
+    pub fn touch_cached(&mut self, at: u64) {
+        if let Some(Owner::Cache(place)) = self.owners.get(at as usize).owner() {
             let place = self.cache.touch(place);
-            self.owners.set(frame as usize, Word::new(Owner::Cache(place), PageSize::Base));
+            self.owners.set(at as usize, Word::new(Owner::Cache(place), PageSize::Base));
         }
         if let Some(places) = self.cache.tidy() {
             for (place, frame) in (0u32..).zip(places) {

@@ -17,11 +17,10 @@
 use super::plain::{look_up, walk_and_fill};
 use crate::translate::{
     KernelState, RangeTables, Request, Run, SchemeKeys, Setup, Stop, TlbHit, Tlbs, Translation, Walker,
-    base_pages,
 };
 use serde::{Deserialize, Serialize};
 use terrace_model::parameters::Parameters;
-use terrace_model::{AddressRange, Bytes, Frame, SpaceId, Stats, Time, Unit};
+use terrace_model::{AddressRange, Bytes, Frame, PageSize, SpaceId, Stats, Time, Unit, VirtAddr};
 
 /// Parameters of the direct segment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
@@ -46,11 +45,11 @@ pub struct SegmentRegisters {
 }
 
 impl SegmentRegisters {
-    /// The frame of a base page inside the segment.
+    /// The base frame of an address inside the segment.
     #[inline]
-    pub fn lookup(&self, space: SpaceId, page: u64) -> Option<u64> {
+    pub fn lookup(&self, space: SpaceId, addr: VirtAddr) -> Option<Frame> {
         let (owner, run) = self.current?;
-        (owner == space && (run.first..run.end).contains(&page)).then(|| page.wrapping_add(run.offset))
+        (owner == space && run.holds(addr)).then(|| run.place_of(addr).frame())
     }
 
     /// The process whose segment is loaded.
@@ -63,10 +62,9 @@ impl SegmentRegisters {
         self.current = segment.map(|run| (space, run));
     }
 
-    /// Drops the segment if it is of `space` and has one of the base pages `first..end`.
-    pub fn invalidate(&mut self, space: SpaceId, first: u64, end: u64) {
-        self.current =
-            self.current.filter(|(owner, run)| *owner != space || run.first >= end || run.end <= first);
+    /// Drops the segment if it is of `space` and has one of the pages in `range`.
+    pub fn invalidate(&mut self, space: SpaceId, range: AddressRange) {
+        self.current = self.current.filter(|(owner, run)| *owner != space || !run.range().overlaps(&range));
     }
 }
 
@@ -108,10 +106,10 @@ impl SegmentChoices {
         }
     }
 
-    /// The pages `first..end` changed.
-    pub fn forget(&mut self, space: SpaceId, first: u64, end: u64) {
+    /// The pages in `range` changed.
+    pub fn forget(&mut self, space: SpaceId, range: AddressRange) {
         if let Some((segment, _)) = self.segments.get_mut(space.index()) {
-            *segment = segment.filter(|run| run.first >= end || run.end <= first);
+            *segment = segment.filter(|run| !run.range().overlaps(&range));
         }
     }
 
@@ -131,8 +129,7 @@ pub struct Segments {
 impl KernelState for Segments {
     fn forget(&mut self, space: SpaceId, range: AddressRange) {
         self.ranges.forget(space, range);
-        let (first, end) = base_pages(range);
-        self.choices.forget(space, first, end);
+        self.choices.forget(space, range.page_cover(PageSize::Base));
     }
 }
 
@@ -185,8 +182,8 @@ impl Translation for DirectSegment {
             // The process came onto the core.
             self.registers.load(space, kernel.choices.of(space));
         }
-        if let Some(frame) = self.registers.lookup(space, request.page())
-            && let Some(hit) = walker.confirm(request, Frame(frame))
+        if let Some(frame) = self.registers.lookup(space, addr)
+            && let Some(hit) = walker.confirm(request, frame)
         {
             self.registers.hits += 1;
             return Ok((hit, now));
@@ -203,8 +200,7 @@ impl Translation for DirectSegment {
     }
 
     fn drop_changed(&mut self, space: SpaceId, page: AddressRange) {
-        let (first, end) = base_pages(page);
-        self.registers.invalidate(space, first, end);
+        self.registers.invalidate(space, page.page_cover(PageSize::Base));
     }
 
     fn count_into(cores: &[DirectSegment], kernel: &Segments, _cycle: Time, stats: &mut Stats) {

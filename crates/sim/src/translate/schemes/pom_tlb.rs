@@ -247,8 +247,8 @@ mod tests {
     use crate::translate::TlbEntry;
     use terrace_model::Frame;
 
-    fn hit(frame: u64, size: PageSize) -> TlbHit {
-        TlbHit { entry: TlbEntry::new(Frame(frame), false), size }
+    fn hit(frame: Frame, size: PageSize) -> TlbHit {
+        TlbHit { entry: TlbEntry::new(frame, false), size }
     }
 
     #[test]
@@ -257,12 +257,12 @@ mod tests {
         let mut table = PomTable::new(PhysAddr(1 << 40), Bytes::kib(8));
         let page = |n: u64| VirtAddr::of_vpn(3 + 64 * n);
         for n in 0..4 {
-            table.insert(SpaceId(0), page(n), hit(100 + n, PageSize::Base));
+            table.insert(SpaceId(0), page(n), hit(Frame(100 + n), PageSize::Base));
         }
-        assert_eq!(table.touch(SpaceId(0), page(0), PageSize::Base), Some(hit(100, PageSize::Base)));
-        table.insert(SpaceId(0), page(4), hit(104, PageSize::Base));
+        assert_eq!(table.touch(SpaceId(0), page(0), PageSize::Base), Some(hit(Frame(100), PageSize::Base)));
+        table.insert(SpaceId(0), page(4), hit(Frame(104), PageSize::Base));
         assert_eq!(table.touch(SpaceId(0), page(1), PageSize::Base), None, "the least recently used went");
-        assert_eq!(table.touch(SpaceId(0), page(0), PageSize::Base), Some(hit(100, PageSize::Base)));
+        assert_eq!(table.touch(SpaceId(0), page(0), PageSize::Base), Some(hit(Frame(100), PageSize::Base)));
         let set = table.set(SpaceId(0), 3, PageSize::Base);
         assert_eq!((set, table.address(set)), (3, PhysAddr((1 << 40) + 3 * 64)));
         assert_eq!(table.set(SpaceId(0), 3, PageSize::Huge), 64 + 3, "large pages have their own part");
@@ -272,16 +272,16 @@ mod tests {
     #[test]
     fn what_changes_is_forgotten_whole() {
         let mut table = PomTable::new(PhysAddr(0), Bytes::mib(1));
-        table.insert(SpaceId(0), VirtAddr(0x5000), hit(1, PageSize::Base));
-        table.insert(SpaceId(1), VirtAddr(0x5000), hit(2, PageSize::Base));
-        table.insert(SpaceId(0), VirtAddr(2 << 20), hit(512, PageSize::Huge));
+        table.insert(SpaceId(0), VirtAddr(0x5000), hit(Frame(1), PageSize::Base));
+        table.insert(SpaceId(1), VirtAddr(0x5000), hit(Frame(2), PageSize::Base));
+        table.insert(SpaceId(0), VirtAddr(2 << 20), hit(Frame(512), PageSize::Huge));
         table.forget(SpaceId(0), AddressRange::new((2 << 20) + 0x3000, 4096));
         assert_eq!(table.touch(SpaceId(0), VirtAddr(2 << 20), PageSize::Huge), None, "a part of it changed");
         table.forget(SpaceId(0), AddressRange::ALL);
         assert_eq!(table.touch(SpaceId(0), VirtAddr(0x5000), PageSize::Base), None);
         assert_eq!(
             table.touch(SpaceId(1), VirtAddr(0x5000), PageSize::Base),
-            Some(hit(2, PageSize::Base)),
+            Some(hit(Frame(2), PageSize::Base)),
             "another process"
         );
     }

@@ -26,12 +26,12 @@ use super::plain::{look_up, walk_and_fill};
 use crate::coherence::{DirectoryUpdates, HatricParameters, Ranges};
 use crate::translate::{
     KernelState, RangeStore, RangeTables, RangesFound, Request, Run, SchemeKeys, Setup, Stop, TlbHit, Tlbs,
-    Translation, Walker, base_pages,
+    Translation, Walker,
 };
 use serde::{Deserialize, Serialize};
 use tags::Tags;
 use terrace_model::parameters::Parameters;
-use terrace_model::{AddressRange, Bytes, Frame, SpaceId, Stats, Time, Unit};
+use terrace_model::{AddressRange, Bytes, Frame, PageSize, SpaceId, Stats, Time, Unit, VirtAddr};
 
 /// Lines of a node of the range table.
 const LINES_PER_NODE: u64 = 2;
@@ -54,10 +54,7 @@ impl SchemeKeys for RangeParameters {}
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     space: SpaceId,
-    first: u64,
-    end: u64,
-    /// Added to a page's number gives its frame's.
-    offset: u64,
+    run: Run,
     ready: Time,
     /// Where its page-table entries lie, where it keeps that.
     tags: Option<Tags>,
@@ -91,39 +88,38 @@ impl RangeTlb {
         }
     }
 
-    /// The frame of a base page by a range that is there at `now`; that is then the most recent.
-    pub fn lookup(&mut self, space: SpaceId, page: u64, now: Time) -> Option<u64> {
-        let at = self.entries.iter().position(|entry| entry.covers(space, page) && entry.ready <= now)?;
+    /// The base frame of an address by a range that is there at `now`; that is then the most recent.
+    pub fn lookup(&mut self, space: SpaceId, addr: VirtAddr, now: Time) -> Option<Frame> {
+        let at = self.entries.iter().position(|entry| entry.covers(space, addr) && entry.ready <= now)?;
         self.entries[..=at].rotate_right(1);
-        Some(page.wrapping_add(self.entries[0].offset))
+        Some(self.entries[0].run.place_of(addr).frame())
     }
 
-    /// Whether a range with this page is there or under way.
-    pub fn holds(&self, space: SpaceId, page: u64) -> bool {
-        self.entries.iter().any(|entry| entry.covers(space, page))
+    /// Whether a range with this address is there or under way.
+    pub fn holds(&self, space: SpaceId, addr: VirtAddr) -> bool {
+        self.entries.iter().any(|entry| entry.covers(space, addr))
     }
 
     /// A range was read from the range table and is there from `ready` on. What it overlaps is shorter, and goes.
-    pub fn insert(&mut self, space: SpaceId, first: u64, end: u64, offset: u64, ready: Time) {
-        self.insert_tagged(space, Run { first, end, offset }, ready, None);
+    pub fn insert(&mut self, space: SpaceId, run: Run, ready: Time) {
+        self.insert_tagged(space, run, ready, None);
     }
 
     fn insert_tagged(&mut self, space: SpaceId, run: Run, ready: Time, tags: Option<Tags>) {
-        let Run { first, end, offset } = run;
-        self.invalidate(space, first, end);
-        self.entries.insert(0, Entry { space, first, end, offset, ready, tags });
+        self.invalidate(space, run.range());
+        self.entries.insert(0, Entry { space, run, ready, tags });
         self.entries.truncate(self.capacity);
     }
 
-    /// Drops every range of `space` with one of the base pages `first..end`.
-    pub fn invalidate(&mut self, space: SpaceId, first: u64, end: u64) {
-        self.entries.retain(|entry| entry.space != space || entry.first >= end || entry.end <= first);
+    /// Drops every range of `space` with one of the pages in `range`.
+    pub fn invalidate(&mut self, space: SpaceId, range: AddressRange) {
+        self.entries.retain(|entry| entry.space != space || !entry.run.range().overlaps(&range));
     }
 }
 
 impl Entry {
-    fn covers(&self, space: SpaceId, page: u64) -> bool {
-        self.space == space && (self.first..self.end).contains(&page)
+    fn covers(&self, space: SpaceId, addr: VirtAddr) -> bool {
+        self.space == space && self.run.holds(addr)
     }
 }
 
@@ -191,14 +187,14 @@ impl Translation for Rmm {
         if let Some(found) = look_up(self, tables, walker, request)? {
             return Ok(found);
         }
-        let (page, looked_up) = (request.page(), now + walker.l2_tlb_latency());
-        if let Some(frame) = self.ranges.lookup(space, page, looked_up)
-            && let Some(hit) = walker.confirm(request, Frame(frame))
+        let looked_up = now + walker.l2_tlb_latency();
+        if let Some(frame) = self.ranges.lookup(space, addr, looked_up)
+            && let Some(hit) = walker.confirm(request, frame)
         {
             self.ranges.hits += 1;
             let hit = walker.splinter(addr, hit);
             if self.follows.is_some() {
-                self.tlbs.set_source(self.ranges.source_of(page));
+                self.tlbs.set_source(self.ranges.source_of(addr));
             }
             self.tlbs.fill_l1(space, addr, hit);
             return Ok((hit, looked_up));
@@ -206,8 +202,8 @@ impl Translation for Rmm {
         let (hit, walk) = walk_and_fill(self, tables, walker, request, looked_up)?;
         tables.learn(space, addr, walker.table(space));
         self.ranges.misses += 1;
-        if let Some(run) = tables.range(space, page)
-            && !self.ranges.holds(space, page)
+        if let Some(run) = tables.range(space, addr)
+            && !self.ranges.holds(space, addr)
         {
             let depth = tables.depth(space);
             self.ranges.walks += 1;
@@ -219,7 +215,7 @@ impl Translation for Rmm {
                     self.ranges.insert_tagged(space, run, ready, Some(tags));
                 }
                 Some(Ranges::SearchAll) | None => {
-                    self.ranges.insert(space, run.first, run.end, run.offset, ready);
+                    self.ranges.insert(space, run, ready);
                 }
             }
         }
@@ -250,8 +246,7 @@ impl Translation for Rmm {
     }
 
     fn drop_changed(&mut self, space: SpaceId, page: AddressRange) {
-        let (first, end) = base_pages(page);
-        self.ranges.invalidate(space, first, end);
+        self.ranges.invalidate(space, page.page_cover(PageSize::Base));
     }
 
     fn count_into(cores: &[Rmm], tables: &RangeTables, _cycle: Time, stats: &mut Stats) {

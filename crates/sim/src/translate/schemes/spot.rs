@@ -20,12 +20,10 @@
 //! unverified in any case.
 
 use super::plain::{look_up, walk_and_fill};
-use crate::translate::{
-    RangeTables, Request, SchemeKeys, Setup, Stop, TlbHit, Tlbs, Translation, Walker, base_pages,
-};
+use crate::translate::{RangeTables, Request, SchemeKeys, Setup, Stop, TlbHit, Tlbs, Translation, Walker};
 use serde::{Deserialize, Serialize};
 use terrace_model::parameters::Parameters;
-use terrace_model::{AddressRange, Bytes, Cycles, SpaceId, Stats, Time, Unit, VirtAddr};
+use terrace_model::{AddressRange, Bytes, Cycles, PageSize, SpaceId, Stats, Time, Unit, VirtAddr};
 
 /// Parameters of predicted translations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
@@ -73,7 +71,7 @@ struct Entry {
     offset: u64,
     confidence: u32,
     /// The page that taught it last.
-    page: u64,
+    page: VirtAddr,
 }
 
 /// What became of a look-up.
@@ -133,7 +131,7 @@ impl PredictionTable {
             self.substitutes += 1;
             addr.0 >> self.region_shift
         });
-        let page = addr.vpn();
+        let page = addr.align_down(PageSize::Base);
         let sets = self.sets.len() as u64;
         let set = &mut self.sets[(key % sets) as usize];
         let Some(at) = set.iter().position(|entry| entry.space == space && entry.key == key) else {
@@ -171,10 +169,10 @@ impl PredictionTable {
         outcome
     }
 
-    /// Drops every entry of `space` that one of the base pages `first..end` taught last.
-    pub fn invalidate(&mut self, space: SpaceId, first: u64, end: u64) {
+    /// Drops every entry of `space` that one of the pages in `range` taught last.
+    pub fn invalidate(&mut self, space: SpaceId, range: AddressRange) {
         for set in &mut self.sets {
-            set.retain(|entry| entry.space != space || !(first..end).contains(&entry.page));
+            set.retain(|entry| entry.space != space || !range.contains(entry.page));
         }
     }
 }
@@ -239,10 +237,8 @@ impl Translation for Spot {
         let looked_up = now + walker.l2_tlb_latency();
         let (hit, walk) = walk_and_fill(self, tables, walker, request, looked_up)?;
         tables.learn(space, addr, walker.table(space));
-        let page = request.page();
-        let first = page & !(hit.size.base_pages() - 1);
-        let offset = hit.entry.frame().0.wrapping_sub(first);
-        let marked = tables.range(space, page).is_some();
+        let offset = hit.entry.frame().addr().0.wrapping_sub(addr.align_down(hit.size).0);
+        let marked = tables.range(space, addr).is_some();
         let known = match self.table.predict_and_learn(space, addr, offset, marked) {
             Prediction::None => walk.done,
             Prediction::Right => {
@@ -260,8 +256,7 @@ impl Translation for Spot {
     }
 
     fn drop_changed(&mut self, space: SpaceId, page: AddressRange) {
-        let (first, end) = base_pages(page);
-        self.table.invalidate(space, first, end);
+        self.table.invalidate(space, page.page_cover(PageSize::Base));
     }
 
     fn count_into(cores: &[Spot], _tables: &RangeTables, cycle: Time, stats: &mut Stats) {

@@ -90,8 +90,22 @@ impl World {
         while offset(end) == Some(own) {
             end += 1;
         }
-        Some(Run { first, end, offset: own })
+        Some(run_of(first..end, own))
     }
+}
+
+/// A run of base pages, whose frames have numbers higher by `offset`.
+fn run_of(pages: std::ops::Range<u64>, offset: u64) -> Run {
+    Run {
+        first: VirtAddr::of_vpn(pages.start),
+        end: VirtAddr::of_vpn(pages.end),
+        offset: offset.wrapping_mul(PAGE),
+    }
+}
+
+/// The addresses of base pages.
+fn pages_at(pages: std::ops::Range<u64>) -> AddressRange {
+    AddressRange::new(pages.start * PAGE, (pages.end - pages.start) * PAGE)
 }
 
 fn frame_of(hit: TlbHit, page: u64) -> u64 {
@@ -125,7 +139,7 @@ fn a_run_of_eight_pages_costs_one_walk() {
     assert_eq!(tlbs.lookup_l1(SpaceId(1), VirtAddr(3 * PAGE)), None, "another process");
     // Seven of the eight first uses needed no walk of their own.
     assert_eq!((tlbs.coalesced.avoided, tlbs.coalesced.l1_hits), (7, 8));
-    tlbs.drop_pages(SpaceId(0), 7, 8);
+    tlbs.drop_pages(SpaceId(0), &pages_at(7..8));
     assert_eq!(tlbs.lookup_l1(SpaceId(0), VirtAddr(0)), None, "one page changed: the entry goes whole");
     assert_eq!(tlbs.lookup_l2(SpaceId(0), VirtAddr(0)), None);
 }
@@ -222,20 +236,21 @@ fn huge_pages_coalesce_and_frames_need_no_alignment() {
 #[test]
 fn a_range_is_there_after_its_walk_and_gone_after_a_shootdown() {
     let mut ranges = RangeTlb::new(2);
-    ranges.insert(SpaceId(0), 10, 20, 90, Time(500));
-    assert_eq!(ranges.lookup(SpaceId(0), 15, Time(499)), None);
-    assert!(ranges.holds(SpaceId(0), 15));
-    assert_eq!(ranges.lookup(SpaceId(0), 15, Time(500)), Some(105));
+    let page = VirtAddr::of_vpn;
+    ranges.insert(SpaceId(0), run_of(10..20, 90), Time(500));
+    assert_eq!(ranges.lookup(SpaceId(0), page(15), Time(499)), None);
+    assert!(ranges.holds(SpaceId(0), page(15)));
+    assert_eq!(ranges.lookup(SpaceId(0), page(15), Time(500)), Some(Frame(105)));
     assert_eq!(
-        (ranges.lookup(SpaceId(1), 15, Time(500)), ranges.lookup(SpaceId(0), 20, Time(500))),
+        (ranges.lookup(SpaceId(1), page(15), Time(500)), ranges.lookup(SpaceId(0), page(20), Time(500))),
         (None, None)
     );
-    ranges.insert(SpaceId(0), 30, 40, 0, Time(0));
-    assert!(ranges.lookup(SpaceId(0), 10, Time(500)).is_some(), "now the most recent");
-    ranges.insert(SpaceId(0), 50, 60, 0, Time(0));
-    assert!(ranges.holds(SpaceId(0), 10) && !ranges.holds(SpaceId(0), 30));
-    ranges.invalidate(SpaceId(0), 19, 20);
-    assert!(!ranges.holds(SpaceId(0), 10) && ranges.holds(SpaceId(0), 50));
+    ranges.insert(SpaceId(0), run_of(30..40, 0), Time(0));
+    assert!(ranges.lookup(SpaceId(0), page(10), Time(500)).is_some(), "now the most recent");
+    ranges.insert(SpaceId(0), run_of(50..60, 0), Time(0));
+    assert!(ranges.holds(SpaceId(0), page(10)) && !ranges.holds(SpaceId(0), page(30)));
+    ranges.invalidate(SpaceId(0), pages_at(19..20));
+    assert!(!ranges.holds(SpaceId(0), page(10)) && ranges.holds(SpaceId(0), page(50)));
 }
 
 #[test]
@@ -243,9 +258,9 @@ fn the_kernel_looks_for_the_longest_run_once_a_period() {
     let mut world = World::new();
     let mut tables = RangeTables::new(Bytes::kib(16));
     let mut choices = SegmentChoices::new(Time(100));
-    let map = |world: &mut World, tables: &mut RangeTables, pages: std::ops::Range<u64>, frame: u64| {
+    let map = |world: &mut World, tables: &mut RangeTables, pages: std::ops::Range<u64>, further: u64| {
         for page in pages.clone() {
-            world.map(page, PageSize::Base, Pte::new(Frame(frame + page)));
+            world.map(page, PageSize::Base, Pte::new(Frame(further + page)));
         }
         tables.learn(SpaceId(0), VirtAddr(pages.start * PAGE), &world.table);
     };
@@ -256,23 +271,23 @@ fn the_kernel_looks_for_the_longest_run_once_a_period() {
     choices.look(SpaceId(0), &tables, Time(99));
     assert_eq!(choices.of(SpaceId(0)), None, "not yet");
     choices.look(SpaceId(0), &tables, Time(100));
-    assert_eq!(choices.of(SpaceId(0)), Some(Run { first: 10, end: 15, offset: 200 }));
+    assert_eq!(choices.of(SpaceId(0)), Some(run_of(10..15, 200)));
     let mut registers = SegmentRegisters::default();
     registers.load(SpaceId(0), choices.of(SpaceId(0)));
     assert_eq!(
         (
-            registers.lookup(SpaceId(0), 14),
-            registers.lookup(SpaceId(0), 15),
-            registers.lookup(SpaceId(1), 14)
+            registers.lookup(SpaceId(0), VirtAddr::of_vpn(14)),
+            registers.lookup(SpaceId(0), VirtAddr::of_vpn(15)),
+            registers.lookup(SpaceId(1), VirtAddr::of_vpn(14))
         ),
-        (Some(214), None, None)
+        (Some(Frame(214)), None, None)
     );
-    tables.forget(SpaceId(0), AddressRange::new(14 * PAGE, PAGE));
-    choices.forget(SpaceId(0), 14, 15);
-    registers.invalidate(SpaceId(0), 14, 15);
-    assert_eq!((choices.of(SpaceId(0)), registers.lookup(SpaceId(0), 10)), (None, None));
+    tables.forget(SpaceId(0), pages_at(14..15));
+    choices.forget(SpaceId(0), pages_at(14..15));
+    registers.invalidate(SpaceId(0), pages_at(14..15));
+    assert_eq!((choices.of(SpaceId(0)), registers.lookup(SpaceId(0), VirtAddr::of_vpn(10))), (None, None));
     choices.look(SpaceId(0), &tables, Time(200));
-    assert_eq!((choices.of(SpaceId(0)).unwrap().end, choices.changes), (14, 2));
+    assert_eq!((choices.of(SpaceId(0)).unwrap().end, choices.changes), (VirtAddr::of_vpn(14), 2));
 }
 
 #[test]
@@ -290,7 +305,7 @@ fn a_prediction_needs_two_confirmations_and_unlearns() {
     use Prediction::{None, Right, Wrong};
     // 3, then down to 1, then silent, then the new offset at 1.
     assert_eq!([0; 6].map(|_| look(VirtAddr(0), 60, true)), [Wrong, Wrong, None, None, None, Right]);
-    spot.invalidate(SpaceId(0), 0, 1);
+    spot.invalidate(SpaceId(0), pages_at(0..1));
     assert_eq!(spot.predict_and_learn(SpaceId(0), VirtAddr(0), 60, true), None);
     spot.instruction = Option::None;
     spot.predict_and_learn(SpaceId(0), VirtAddr(5 << 30), 60, true);
@@ -299,7 +314,7 @@ fn a_prediction_needs_two_confirmations_and_unlearns() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Map { page: u64, frame: u64, huge: bool },
+    Map { page: u64, frame: Frame, huge: bool },
     Unmap { page: u64 },
     Change { page: u64, what: u8 },
     Forget { page: u64, pages: u64 },
@@ -314,7 +329,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => (page.clone(), 0u64..9).prop_map(move |(page, far)| {
             let huge = page >= 512;
             let page = if huge { page & !511 } else { page };
-            Step::Map { page, frame: frame(page, far), huge }
+            Step::Map { page, frame: Frame(frame(page, far)), huge }
         }),
         1 => page.clone().prop_map(|page| Step::Unmap { page }),
         1 => (page.clone(), 0u8..6).prop_map(|(page, what)| Step::Change { page, what }),
@@ -345,8 +360,9 @@ proptest! {
                     if leaf.pte.stops(write) {
                         continue;
                     }
-                    for answer in [ranges.lookup(SpaceId(0), page, Time(1)), registers.lookup(SpaceId(0), page)] {
-                        prop_assert!(answer.is_none_or(|answer| answer == frame && leaf.pte.is_plain()));
+                    let addr = VirtAddr::of_vpn(page);
+                    for answer in [ranges.lookup(SpaceId(0), addr, Time(1)), registers.lookup(SpaceId(0), addr)] {
+                        prop_assert!(answer.is_none_or(|answer| answer == Frame(frame) && leaf.pte.is_plain()));
                     }
                     let hit = tlbs.lookup_l1(SpaceId(0), VirtAddr::of_vpn(page)).or_else(|| tlbs.lookup_l2(SpaceId(0), VirtAddr::of_vpn(page)));
                     match hit {
@@ -366,19 +382,19 @@ proptest! {
                             walk(&mut world, &mut tlbs, page, write);
                         }
                     }
-                    let known = tables.range(SpaceId(0), page);
+                    let known = tables.range(SpaceId(0), VirtAddr::of_vpn(page));
                     tables.learn(SpaceId(0), VirtAddr::of_vpn(page), &world.table);
                     let run = world.run(page);
-                    match (known, tables.range(SpaceId(0), page)) {
+                    match (known, tables.range(SpaceId(0), VirtAddr::of_vpn(page))) {
                         (None, range) => prop_assert!(
                             range == run.filter(|run| run.pages() > 1) || range.is_none()
                         ),
                         (before, after) => prop_assert_eq!(before, after),
                     }
-                    if let Some(range) = tables.range(SpaceId(0), page) {
+                    if let Some(range) = tables.range(SpaceId(0), VirtAddr::of_vpn(page)) {
                         let whole = run.unwrap();
                         prop_assert!(whole.first <= range.first && range.end <= whole.end);
-                        ranges.insert(SpaceId(0), range.first, range.end, range.offset, Time(0));
+                        ranges.insert(SpaceId(0), range, Time(0));
                         choices.look(SpaceId(0), &tables, Time(0));
                         registers.load(SpaceId(0), choices.of(SpaceId(0)));
                     }
@@ -386,7 +402,7 @@ proptest! {
                 }
                 Step::Map { page, frame, huge } => {
                     let size = if huge { PageSize::Huge } else { PageSize::Base };
-                    let pte = Pte::new(Frame(if huge { frame & !511 } else { frame }));
+                    let pte = Pte::new(Frame(if huge { frame.0 & !511 } else { frame.0 }));
                     if world.table.find(VirtAddr::of_vpn(page)).is_none() {
                         // Nothing was there: nobody is told.
                         world.map(page, size, pte);
@@ -414,17 +430,18 @@ proptest! {
                 Step::Forget { page, pages } => (page, pages),
             };
             let (first, end) = (changed.0, changed.0 + changed.1);
-            let range = AddressRange::new(first * PAGE, (end - first) * PAGE);
-            tlbs.drop_pages(SpaceId(0), first, end);
-            ranges.invalidate(SpaceId(0), first, end);
-            registers.invalidate(SpaceId(0), first, end);
-            choices.forget(SpaceId(0), first, end);
+            let range = pages_at(first..end);
+            tlbs.drop_pages(SpaceId(0), &range);
+            ranges.invalidate(SpaceId(0), range);
+            registers.invalidate(SpaceId(0), range);
+            choices.forget(SpaceId(0), range);
             tables.forget(SpaceId(0), range);
             for page in first..end {
                 prop_assert_eq!(tlbs.lookup_l1(SpaceId(0), VirtAddr::of_vpn(page)), None);
                 prop_assert_eq!(tlbs.lookup_l2(SpaceId(0), VirtAddr::of_vpn(page)), None);
-                prop_assert!(ranges.lookup(SpaceId(0), page, Time(1)).is_none() && registers.lookup(SpaceId(0), page).is_none());
-                prop_assert!(tables.range(SpaceId(0), page).is_none() && choices.of(SpaceId(0)).is_none_or(|run| page < run.first || run.end <= page));
+                let addr = VirtAddr::of_vpn(page);
+                prop_assert!(ranges.lookup(SpaceId(0), addr, Time(1)).is_none() && registers.lookup(SpaceId(0), addr).is_none());
+                prop_assert!(tables.range(SpaceId(0), VirtAddr::of_vpn(page)).is_none() && choices.of(SpaceId(0)).is_none_or(|run| !run.holds(addr)));
             }
         }
     }

@@ -34,15 +34,15 @@ fn what_is_isolated_within_a_page_is_not_handed_out_when_that_is_freed() {
 #[test]
 fn an_audit_counts_what_cannot_move_region_by_region() {
     let mut memory = TierMemory::new("dram", 0, 4 * HUGE, &parameters(false, false));
-    let kernel = |memory: &mut TierMemory, frame: u64| {
-        assert!(memory.take_at(Frame(frame), PageSize::Base, Owner::Kernel, Time::ZERO));
+    let kernel = |memory: &mut TierMemory, frame: Frame| {
+        assert!(memory.take_at(frame, PageSize::Base, Owner::Kernel, Time::ZERO));
     };
-    kernel(&mut memory, 3 * HUGE);
+    kernel(&mut memory, Frame(3 * HUGE));
     assert!(memory.take_at(Frame(7), PageSize::Base, Owner::Taken, Time::ZERO));
     memory.audit().unwrap();
     // As many cannot move as the counters of all regions say, but in another region.
     memory.give_back(Frame(3 * HUGE), Time::ZERO);
-    kernel(&mut memory, HUGE);
+    kernel(&mut memory, Frame(HUGE));
     memory.owners.swap(HUGE as usize, 7);
     let error = memory.audit().unwrap_err();
     assert!(error.contains("of the region at 0x0 are (511, 1), its counters (511, 0)"), "{error}");

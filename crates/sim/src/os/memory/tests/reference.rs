@@ -238,8 +238,8 @@ proptest! {
                     }
                 }
                 _ => {
-                    let outside = |frame: u64| isolated.is_none_or(|block: Frame| frame / 512 != block.0 / 512);
-                    let is_free = |frame: u64| memory.block_of(Frame(frame)).is_none() && outside(frame);
+                    let outside = |at: u64| isolated.is_none_or(|block: Frame| at / 512 != block.0 / 512);
+                    let is_free = |at: u64| memory.block_of(Frame(at)).is_none() && outside(at);
                     let blocks = 0..frames >> size.order();
                     let any = blocks.clone().any(|block| {
                         (block << size.order()..(block + 1) << size.order()).all(is_free)

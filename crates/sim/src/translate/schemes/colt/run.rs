@@ -2,7 +2,7 @@
 
 use crate::os::{Leaf, PageTable, Pte};
 use crate::translate::{TlbEntry, TlbHit};
-use terrace_model::{Frame, PageSize, VirtAddr};
+use terrace_model::{AddressRange, Frame, PageSize, VirtAddr};
 
 /// Pages of one size in a row, in frames in a row, with the same attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +49,11 @@ impl PageRun {
         PageRun { first, pages: end - first, frame, dirty: alone.dirty }
     }
 
+    /// What it covers.
+    pub fn range(&self, size: PageSize) -> AddressRange {
+        AddressRange { start: VirtAddr::of_page(self.first, size), bytes: self.pages * size.bytes() }
+    }
+
     /// The page of `addr` by itself.
     pub fn alone(addr: VirtAddr, hit: TlbHit) -> PageRun {
         let first = addr.page_number(hit.size);
@@ -61,9 +66,9 @@ impl PageRun {
         page.wrapping_sub(self.first) < self.pages
     }
 
-    /// Whether it has a page of `first..end`.
-    pub fn overlaps(&self, first: u64, end: u64) -> bool {
-        self.first < end && first < self.first + self.pages
+    /// Whether it has a page of another run of pages of the same size.
+    pub fn overlaps(&self, other: &PageRun) -> bool {
+        self.first < other.first + other.pages && other.first < self.first + self.pages
     }
 
     /// What of the run lies in the aligned group of `pages` around `page`.

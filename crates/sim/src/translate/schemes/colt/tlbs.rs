@@ -6,7 +6,7 @@ use crate::coherence::NOTHING;
 use crate::os::{Leaf, PageTable, Pte};
 use crate::translate::{
     Associativity, ProbeSets, Probed, Request, Resolution, Structure, Target, TlbCounters, TlbHit, TlbSet,
-    TlbSets, TranslationParameters, base_pages,
+    TlbSets, TranslationParameters,
 };
 use terrace_model::{AddressRange, PageSize, PhysAddr, SpaceId, VirtAddr};
 
@@ -71,10 +71,7 @@ impl Array {
     fn insert(&mut self, entry: Entry, group: u64) {
         let ways = self.ways;
         let Some(set) = self.set(entry.run.first, group) else { return };
-        let end = entry.run.first + entry.run.pages;
-        set.retain(|old| {
-            old.space != entry.space || old.size != entry.size || !old.run.overlaps(entry.run.first, end)
-        });
+        set.retain(|old| old.space != entry.space || old.size != entry.size || !old.run.overlaps(&entry.run));
         set.insert(0, entry);
         set.truncate(ways);
     }
@@ -84,11 +81,10 @@ impl Array {
         let Some(set) = self.set(page, group) else { return };
         let Some(at) = set.iter().position(|entry| entry.covers(space, size, page)) else { return };
         set[at].run = run;
-        let end = run.first + run.pages;
         let mut position = 0;
         set.retain(|entry| {
             position += 1;
-            let other = entry.space != space || entry.size != size || !entry.run.overlaps(run.first, end);
+            let other = entry.space != space || entry.size != size || !entry.run.overlaps(&run);
             other || position - 1 == at
         });
     }
@@ -121,13 +117,9 @@ impl Array {
         probed
     }
 
-    fn invalidate(&mut self, space: SpaceId, first: u64, end: u64) {
+    fn invalidate(&mut self, space: SpaceId, range: &AddressRange) {
         for set in &mut self.sets {
-            set.retain(|entry| {
-                let pages = entry.size.base_pages();
-                let from = entry.run.first * pages;
-                entry.space != space || from >= end || from + entry.run.pages * pages <= first
-            });
+            set.retain(|entry| entry.space != space || !entry.run.range(entry.size).overlaps(range));
         }
     }
 }
@@ -302,9 +294,9 @@ impl CoalescedTlbs {
         }
     }
 
-    /// Drops every entry of `space` that covers one of the base pages `first..end`.
-    pub fn drop_pages(&mut self, space: SpaceId, first: u64, end: u64) {
-        self.l1.iter_mut().chain(&mut self.l2).for_each(|array| array.invalidate(space, first, end));
+    /// Drops every entry of `space` that covers one of the pages in `range`.
+    pub fn drop_pages(&mut self, space: SpaceId, range: &AddressRange) {
+        self.l1.iter_mut().chain(&mut self.l2).for_each(|array| array.invalidate(space, range));
     }
 }
 
@@ -324,8 +316,7 @@ impl TlbSet for CoalescedTlbs {
     }
 
     fn invalidate(&mut self, space: SpaceId, range: AddressRange) {
-        let (first, end) = base_pages(range);
-        self.drop_pages(space, first, end);
+        self.drop_pages(space, &range.page_cover(PageSize::Base));
     }
 
     fn flush_space(&mut self, space: SpaceId) {

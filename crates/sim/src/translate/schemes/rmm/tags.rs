@@ -24,58 +24,59 @@ pub(super) struct Tags {
 impl Tags {
     /// The part of `run` around the page of `addr`, mapped by `leaf`, whose entries lie in one table, and where.
     pub fn within_a_table(run: Run, leaf: &Leaf, addr: VirtAddr, table: &PageTable) -> (Run, Tags) {
-        let (size, pages) = (leaf.size, leaf.size.base_pages());
-        let own = addr.vpn() / pages;
+        let size = leaf.size;
+        let own = addr.page_number(size);
         let address = table.leaf_address(leaf, addr);
         let index = address.0 >> 3 & 511;
         // Tables of base pages have no others.
         let is_like = |page: u64| {
             size == PageSize::Base
-                || table.find(VirtAddr::of_vpn(page * pages)).is_some_and(|other| other.size == size)
+                || table.find(VirtAddr::of_page(page, size)).is_some_and(|other| other.size == size)
         };
         let (mut first, mut last) = (own, own);
-        while first > own - index && first * pages > run.first && is_like(first - 1) {
+        while first > own - index && VirtAddr::of_page(first, size) > run.first && is_like(first - 1) {
             first -= 1;
         }
-        while last < own - index + 511 && (last + 1) * pages < run.end && is_like(last + 1) {
+        while last < own - index + 511 && VirtAddr::of_page(last + 1, size) < run.end && is_like(last + 1) {
             last += 1;
         }
         let run = Run {
-            first: run.first.max(first * pages),
-            end: run.end.min((last + 1) * pages),
+            first: run.first.max(VirtAddr::of_page(first, size)),
+            end: run.end.min(VirtAddr::of_page(last + 1, size)),
             offset: run.offset,
         };
         (run, Tags { page: own, size, address })
     }
 
-    /// Address of the entry of a base page of the range.
-    fn address_of(&self, page: u64) -> PhysAddr {
-        let page = page / self.size.base_pages();
+    /// Address of the entry that maps an address of the range.
+    fn address_of(&self, addr: VirtAddr) -> PhysAddr {
+        let page = addr.page_number(self.size);
         PhysAddr(self.address.0.wrapping_add(page.wrapping_sub(self.page).wrapping_mul(8)))
     }
 
-    /// The base pages whose entry lies at an address of the same table.
-    fn pages_of(&self, address: PhysAddr) -> (u64, u64) {
+    /// The addresses that the entry at an address of the same table maps: from the first up to the second.
+    fn mapped_by(&self, address: PhysAddr) -> (VirtAddr, VirtAddr) {
         let page = self.page.wrapping_add((address.0.wrapping_sub(self.address.0) as i64 / 8) as u64);
-        let pages = self.size.base_pages();
-        (page.wrapping_mul(pages), page.wrapping_add(1).wrapping_mul(pages))
+        let bytes = self.size.bytes();
+        (VirtAddr(page.wrapping_mul(bytes)), VirtAddr(page.wrapping_add(1).wrapping_mul(bytes)))
     }
 }
 
 impl Entry {
-    /// From the first to the last of its base pages whose entries were stored to.
-    fn stored(&self, tags: &Tags, store: &RangeStore) -> Option<(u64, u64)> {
-        let bounds = tags.address_of(self.first)..=tags.address_of(self.end - 1);
-        let pages = store.addresses().filter(|address| bounds.contains(address)).map(|at| tags.pages_of(at));
-        pages.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)))
+    /// From the first to the last of its pages whose entries were stored to.
+    fn stored(&self, tags: &Tags, store: &RangeStore) -> Option<(VirtAddr, VirtAddr)> {
+        let bounds = tags.address_of(self.run.first)..=tags.address_of(self.run.end - 1);
+        let mapped =
+            store.addresses().filter(|address| bounds.contains(address)).map(|at| tags.mapped_by(at));
+        mapped.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)))
     }
 }
 
 impl RangeTlb {
     /// The co-tag of an entry of level 1 that the most recent range fills.
-    pub(super) fn source_of(&self, page: u64) -> PhysAddr {
+    pub(super) fn source_of(&self, addr: VirtAddr) -> PhysAddr {
         let tags = self.entries.first().and_then(|entry| entry.tags);
-        tags.map_or(OF_A_RANGE, |tags| tags.address_of(page))
+        tags.map_or(OF_A_RANGE, |tags| tags.address_of(addr))
     }
 
     /// Entries of a page table were stored to: what was made from them goes.
@@ -97,10 +98,8 @@ impl RangeTlb {
                 room += 1;
                 continue;
             }
-            let parts = [
-                Entry { end: first.max(entry.first), ..entry },
-                Entry { first: end.min(entry.end), ..entry },
-            ];
+            let run = entry.run;
+            let parts = [Run { end: first.max(run.first), ..run }, Run { first: end.min(run.end), ..run }];
             let [shorter, longer] =
                 if parts[0].pages() > parts[1].pages() { [1, 0] } else { [0, 1] }.map(|at| parts[at]);
             if longer.pages() == 0 {
@@ -109,19 +108,13 @@ impl RangeTlb {
                 continue;
             }
             found.cut += 1;
-            self.entries.push(longer);
+            self.entries.push(Entry { run: longer, ..entry });
             if shorter.pages() > 0 && room > 0 {
                 room -= 1;
-                self.entries.push(shorter);
+                self.entries.push(Entry { run: shorter, ..entry });
             }
         }
         found
-    }
-}
-
-impl Entry {
-    fn pages(&self) -> u64 {
-        self.end.saturating_sub(self.first)
     }
 }
 
@@ -142,20 +135,20 @@ pub(super) fn probe_level_1(tlbs: &mut Tlbs, store: &RangeStore, how: Ranges) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use terrace_model::{SpaceId, Time};
+    use terrace_model::{Frame, SpaceId, Time};
+
+    /// A run of pages, `offset` frames further up.
+    fn run(pages: std::ops::Range<u64>, offset: u64) -> Run {
+        Run { first: VirtAddr::of_vpn(pages.start), end: VirtAddr::of_vpn(pages.end), offset: offset << 12 }
+    }
 
     /// Pages 16 to 47 in frames from 116 on, whose entries lie from 0x1080 on; and in one of the tests' other process two
     /// pages.
     fn ranges(capacity: u32) -> RangeTlb {
         let mut ranges = RangeTlb::new(capacity);
         let tags = |page, address| Some(Tags { page, size: PageSize::Base, address: PhysAddr(address) });
-        ranges.insert_tagged(
-            SpaceId(0),
-            Run { first: 16, end: 48, offset: 100 },
-            Time::ZERO,
-            tags(20, 0x10a0),
-        );
-        ranges.insert_tagged(SpaceId(1), Run { first: 4, end: 6, offset: 7 }, Time::ZERO, tags(4, 0x5020));
+        ranges.insert_tagged(SpaceId(0), run(16..48, 100), Time::ZERO, tags(20, 0x10a0));
+        ranges.insert_tagged(SpaceId(1), run(4..6, 7), Time::ZERO, tags(4, 0x5020));
         ranges
     }
 
@@ -166,8 +159,8 @@ mod tests {
     /// Which of some pages of the first process are there.
     fn held(ranges: &mut RangeTlb, pages: &[u64]) -> Vec<u64> {
         let is_there = |page: &u64| {
-            let frame = ranges.lookup(SpaceId(0), *page, Time::ZERO);
-            assert!(frame.is_none_or(|frame| frame == page + 100));
+            let frame = ranges.lookup(SpaceId(0), VirtAddr::of_vpn(*page), Time::ZERO);
+            assert!(frame.is_none_or(|frame| frame == Frame(page + 100)));
             frame.is_some()
         };
         pages.iter().copied().filter(is_there).collect()
@@ -181,7 +174,7 @@ mod tests {
         let found = cover.probe(&line, Ranges::RangeCover);
         assert_eq!((found.dropped, found.cut, found.addresses), (1, 0, 4));
         assert!(held(&mut cover, &[16, 24, 47]).is_empty());
-        assert!(cover.holds(SpaceId(1), 5));
+        assert!(cover.holds(SpaceId(1), VirtAddr::of_vpn(5)));
         let mut split = ranges(3);
         let found = split.probe(&line, Ranges::Split);
         assert_eq!((found.dropped, found.cut, found.addresses), (0, 1, 4));
@@ -190,7 +183,7 @@ mod tests {
         let mut full = ranges(2);
         full.probe(&line, Ranges::Split);
         assert_eq!(held(&mut full, &[16, 23, 24, 31, 32, 47]), [32, 47]);
-        assert!(full.holds(SpaceId(1), 5));
+        assert!(full.holds(SpaceId(1), VirtAddr::of_vpn(5)));
         // One entry alone.
         let mut one = ranges(3);
         one.probe(&store(0x10c0, 1 << 3), Ranges::Split);
@@ -209,19 +202,19 @@ mod tests {
             assert_eq!(held(&mut ranges, &[15, 16, 47, 48]), [16, 47]);
         }
         let mut untagged = RangeTlb::new(2);
-        untagged.insert(SpaceId(0), 16, 48, 100, Time::ZERO);
+        untagged.insert(SpaceId(0), run(16..48, 100), Time::ZERO);
         let found = untagged.probe(&store(0x9000, 1), Ranges::SearchAll);
         assert_eq!((found.dropped, found.addresses), (1, 0));
-        assert!(!untagged.holds(SpaceId(0), 16));
+        assert!(!untagged.holds(SpaceId(0), VirtAddr::of_vpn(16)));
     }
 
     #[test]
     fn entries_of_level_1_have_the_co_tag_of_their_page() {
         let mut ranges = ranges(3);
         held(&mut ranges, &[30]);
-        assert_eq!(ranges.source_of(30), PhysAddr(0x1080 + 14 * 8));
+        assert_eq!(ranges.source_of(VirtAddr::of_vpn(30)), PhysAddr(0x1080 + 14 * 8));
         let mut untagged = RangeTlb::new(2);
-        untagged.insert(SpaceId(0), 16, 48, 100, Time::ZERO);
-        assert_eq!(untagged.source_of(30), OF_A_RANGE);
+        untagged.insert(SpaceId(0), run(16..48, 100), Time::ZERO);
+        assert_eq!(untagged.source_of(VirtAddr::of_vpn(30)), OF_A_RANGE);
     }
 }
