@@ -4,16 +4,19 @@
 #[path = "machine_support/mod.rs"]
 mod support;
 
-use support::probe::{order, outcomes};
+use support::probe::{on_host, order, outcomes, shared};
 use support::*;
 use terrace_model::{Bytes, Frequency, PageSize, TierId};
-use terrace_policy::{Move, MoveOptions, PageId};
+use terrace_policy::{
+    Clear, MemorySystem, Moment, Move, MoveOptions, NextTick, PageId, ScanHand, Scope, Signal, SignalSet,
+    Step,
+};
 use terrace_sim::design::{
     Design, GuestTierParameters, HostParameters, Library, NestedParameters, VmParameters,
     WalkCacheDimensions, WalkCacheTags,
 };
 use terrace_sim::{Fidelity, Options};
-use terrace_trace::Event;
+use terrace_trace::{Event, MarkKind};
 
 /// A machine of 8 GiB whose programs run in a virtual machine of 5 GiB, pages of one size on each side, and neither nested
 /// TLB nor page-walk cache.
@@ -290,6 +293,66 @@ fn programs_do_the_same_in_a_virtual_machine() {
         assert_eq!(alone.accesses, hosted.accesses);
         assert!(count(&hosted, "walk.memory_refs") > count(&alone, "walk.memory_refs"), "{native}");
         assert!(alone.stats.get("host.ept_violations").is_none(), "absent without a hypervisor");
+    }
+}
+
+/// What is passed over leaves the host's table as walks would: a scan by the hypervisor's policy finds the same pages
+/// accessed and dirty.
+#[test]
+fn what_is_passed_over_sets_the_bits_of_the_hosts_table() {
+    const CLEARS: Moment = Moment(5_000_000);
+    const LOOKS: Moment = Moment(20_000_000);
+    let scan = |memory: &mut dyn MemorySystem, step: Step| {
+        let (mut hand, mut pages) = (ScanHand::default(), Vec::new());
+        let clear = Clear { flush: true, ..Clear::BOTH };
+        memory.scan(Scope::All, &mut hand, clear, &mut |view| {
+            pages.push((view.page, view.accessed, view.dirty));
+            step
+        });
+        pages
+    };
+    let compute = Event::Compute { instructions: 40_000_000 };
+    let mut program = Program::new();
+    program.map(DATA, 16 * PAGE);
+    (0..16).for_each(|page| _ = program.write(DATA + page * PAGE));
+    program.event(compute.clone());
+    (0..4).for_each(|page| _ = program.read(DATA + page * PAGE));
+    (4..6).for_each(|page| _ = program.write(DATA + page * PAGE));
+    program
+        .event(compute.clone())
+        .event(compute.clone())
+        .mark(MarkKind::RegionBegin)
+        .read(DATA)
+        .mark(MarkKind::RegionEnd);
+    let seen = |host: PageSize, fast_forward: bool| {
+        let mut design = virtual_machine(PageSize::Base, host);
+        design.core.frequency = Frequency(1e9);
+        let (log, seen) = shared(Vec::new());
+        let mut clears = false;
+        let on = move |now: Moment, _: &[Signal], memory: &mut dyn MemorySystem| {
+            if now < CLEARS {
+                return NextTick::At(CLEARS);
+            }
+            if !std::mem::replace(&mut clears, true) {
+                scan(memory, Step::Clear);
+                return NextTick::At(LOOKS);
+            }
+            *log.lock().unwrap() = scan(memory, Step::Keep);
+            NextTick::Never
+        };
+        let options = Options { whole: false, fast_forward, ..on_host(SignalSet::NONE, on) };
+        run_with(&design, &mut program.source(), options).unwrap();
+        let seen = seen.lock().unwrap();
+        seen.clone()
+    };
+    for host in [PageSize::Base, PageSize::Huge] {
+        let [walked, passed_over] = [false, true].map(|fast_forward| seen(host, fast_forward));
+        assert_eq!(passed_over, walked, "{host}");
+        let of = |flag: fn(&(PageId, bool, bool)) -> bool| walked.iter().filter(|page| flag(page)).count();
+        if host == PageSize::Base {
+            // Sixteen pages and four tables. Six were accessed, two of them written to; walkers set bits in tables.
+            assert_eq!([walked.len(), of(|page| page.1), of(|page| page.2)], [20, 6 + 4, 2 + 4]);
+        }
     }
 }
 

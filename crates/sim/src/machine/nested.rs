@@ -7,7 +7,8 @@
 use super::site::{Own, Site};
 use super::system::{StoppedAt, System};
 use crate::coherence::Cause;
-use crate::os::{Leaf, PageTable};
+use crate::host::BasePage;
+use crate::os::{Leaf, PageTable, Pte};
 use crate::translate::{HOST, Request, Stop, TlbEntry, TlbHit, Translation, WalkCacheTags, Walker, compose};
 use terrace_model::{Frame, GuestPhysAddr, PageSize, PhysAddr, SpaceId, Time, VirtAddr};
 
@@ -71,6 +72,59 @@ impl<const F: u8> Site<'_, F> {
                 None => self.ept_violation(own, addr, write)?,
             }
             faulted = true;
+        }
+    }
+
+    /// Where there are no TLBs: every access walks both tables, and the host's entries of the guest's tables and of the
+    /// page get their bits. Returns the guest's `page` as it lies in the machine, and whether that took no fault.
+    #[inline(never)]
+    pub(super) fn in_machine<T: Translation>(
+        &mut self,
+        own: &mut Own<'_, T>,
+        request: &Request,
+        page: BasePage,
+    ) -> Result<(BasePage, bool), Stop> {
+        let Request { space, addr, write, .. } = *request;
+        let Some(leaf) = self.shared.os.table(space).find(addr) else { return Ok((page, true)) };
+        let (mut faulted, mut settled) = (false, true);
+        for level in leaf.size.index() as u32 + 1..=self.shared.os.levels() {
+            let entry = self.shared.os.table(space).entry_address(&leaf, addr, level);
+            let (pte, by_fault) = self.touch(own, in_guest(entry), true)?;
+            (faulted, settled) = (faulted | by_fault, settled && pte.is_some_and(Pte::is_writable_at_once));
+        }
+        let (_, by_fault) = self.touch(own, data_of(leaf.pte.frame(), addr, leaf.size), write)?;
+        let BasePage { readable, writable, .. } = page;
+        let page = BasePage { readable: readable && settled, writable: writable && settled, ..page };
+        Ok((self.as_mapped_in_host(page), !(faulted | by_fault)))
+    }
+
+    /// An access to a guest-physical address sets bits in the host's entry. Returns the entry, and whether that took a
+    /// fault.
+    fn touch<T: Translation>(
+        &mut self,
+        own: &mut Own<'_, T>,
+        addr: GuestPhysAddr,
+        write: bool,
+    ) -> Result<(Option<Pte>, bool), Stop> {
+        let faulted = self.back(own, addr, write)?;
+        let pte = self.shared.hypervisor.as_mut().and_then(|hypervisor| {
+            let (space, leaf) = (hypervisor.space_of(addr), hypervisor.find(addr)?);
+            Some(hypervisor.os.mark(space, addr.in_host_space(), &leaf, write))
+        });
+        Ok((pte, faulted))
+    }
+
+    /// The guest's page as it lies in the machine, and what an access changes in neither table.
+    pub(super) fn as_mapped_in_host(&self, page: BasePage) -> BasePage {
+        let addr = in_guest(page.frame.addr());
+        let Some(leaf) = self.shared.hypervisor.as_ref().and_then(|hypervisor| hypervisor.find(addr)) else {
+            return page;
+        };
+        BasePage {
+            frame: leaf.frame_of(addr.in_host_space()),
+            size: page.size.min(leaf.size),
+            readable: page.readable && leaf.pte.is_readable_at_once(),
+            writable: page.writable && leaf.pte.is_writable_at_once(),
         }
     }
 

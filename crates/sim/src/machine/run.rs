@@ -325,14 +325,16 @@ impl<const F: u8> Site<'_, F> {
         ended
     }
 
-    /// Whether a page of an address space is as it was remembered.
+    /// Whether a page of an address space is as it was remembered, or may be written to meanwhile: the host's page holds
+    /// other pages of the guest, and a store to one of them makes it dirty.
     fn knows(&self, space: SpaceId, page: &RecentPage) -> bool {
-        let found =
-            self.shared.regions.find(self.shared.os.table(space), space, VirtAddr::of_vpn(page.number));
+        let addr = VirtAddr::of_vpn(page.number);
+        let found = self.shared.regions.find(self.shared.os.table(space), space, addr);
         // A region that is not remembered has others in its slot.
         found.is_none_or(|found| {
+            let found = self.as_mapped_in_host(found);
             let tier = self.shared.memory.tier_of_line(found.frame.line()).0;
-            found.readable && (found.writable, tier) == (page.writable, page.tier)
+            found.readable && found.writable >= page.writable && tier == page.tier
         })
     }
 
@@ -345,15 +347,15 @@ impl<const F: u8> Site<'_, F> {
     ) -> Result<(RecentPage, bool), Stop> {
         let Request { space, addr, write, .. } = *request;
         let known = self.shared.regions.find(self.shared.os.table(space), space, addr);
-        let known = known.filter(|page| page.allows(write));
-        let page = match known {
-            Some(page) => page,
-            None => self.base_page(own, request)?,
+        let (page, as_before) = match known.filter(|page| page.allows(write)) {
+            Some(page) if self.shared.hypervisor.is_none() => (page, true),
+            Some(page) => self.in_machine(own, request, page)?,
+            None => (self.base_page(own, request)?, false),
         };
         self.shared.page_changes += 1;
         let tier = self.shared.memory.tier_of_line(page.frame.line()).0;
         let (number, readable, writable) = (addr.vpn(), page.readable, page.writable);
-        Ok((RecentPage { number, tier, readable, writable }, known.is_some()))
+        Ok((RecentPage { number, tier, readable, writable }, as_before))
     }
 
     /// Counts accesses to a tier, `writes` of them stores.

@@ -146,9 +146,13 @@ impl<const F: u8> Site<'_, F> {
         if T::VIRTUAL_CACHES && self.shared.os.changes.reshaped {
             self.shared.regions.flush();
         }
-        match self.shared.regions.find(self.shared.os.table(space), space, addr) {
-            Some(page) if page.allows(write) => Ok(page),
-            _ => self.base_page_by_walk(own, request),
+        let page = match self.shared.regions.find(self.shared.os.table(space), space, addr) {
+            Some(page) if page.allows(write) => page,
+            _ => self.base_page_by_walk(own, request)?,
+        };
+        match self.shared.hypervisor {
+            None => Ok(page),
+            Some(_) => Ok(self.in_machine(own, request, page)?.0),
         }
     }
 
@@ -160,7 +164,6 @@ impl<const F: u8> Site<'_, F> {
     ) -> Result<BasePage, Stop> {
         let Request { space, addr, write, .. } = *request;
         let (leaf, _) = self.resolve(own, request)?;
-        self.back_walk(own, request, &leaf)?;
         let pte = self.shared.os.mark(space, addr, &leaf, write);
         self.shared.regions.put(space, addr, &leaf, pte);
         Ok(BasePage {
