@@ -125,3 +125,46 @@ fn a_busy_machine_pays_for_copy_threads() {
     assert_eq!(beside[0], beside[1]);
     assert!(shared[0] > beside[0] && shared[1] > shared[0], "{shared:?}");
 }
+
+/// A policy on a processor of its own clears bits of entries that no cache holds. However long it takes over them, memory
+/// serves the program as before.
+#[test]
+fn memory_does_not_wait_for_what_a_policy_does_later() {
+    const USED: u64 = 8192;
+    const IDLE: u64 = 8192;
+    let mut program = Program::new();
+    program.map(DATA, (IDLE + USED) * PAGE);
+    (0..IDLE + USED).for_each(|page| _ = program.write(DATA + page * PAGE));
+    // 32 MiB, so that the entries of the idle pages leave the caches.
+    let lines = |pages: std::ops::Range<u64>| {
+        pages.flat_map(|page| (0..64).map(move |line| (IDLE + page) * PAGE + line * 64))
+    };
+    lines(0..USED).for_each(|at| _ = program.read(DATA + at));
+    program.event(terrace_trace::Event::Compute { instructions: 40_000_000 });
+    lines(0..USED).for_each(|at| _ = program.read(DATA + at));
+    let run = |nanoseconds: u64| {
+        let mut design = machine(1, KernelThreads::ExtraCores);
+        design.tiers[1].capacity = Bytes(2 * (IDLE + USED) * PAGE);
+        design.os.costs.scan_entry = Time::from_nanos(nanoseconds);
+        let mut scanned = false;
+        let outcome =
+            probe(&program, &design, Fidelity::Full, (SLOW, SignalSet::NONE), move |now, _, memory| {
+                let when = Moment(24_000_000);
+                if now < when {
+                    return NextTick::At(when);
+                }
+                for page in (0..IDLE).step_by(8).filter(|_| !scanned) {
+                    let one = [PageId::new(0, (DATA >> 12) + page)];
+                    memory.scan(Scope::Pages(&one), &mut ScanHand::default(), Clear::ACCESSED, &mut |_| {
+                        Step::Clear
+                    });
+                }
+                scanned = true;
+                NextTick::Never
+            });
+        (outcome.cycles, counts(&outcome, ["cache.outside_fills", "policy.time"]))
+    };
+    let (quick, slow) = (run(20), run(20_000));
+    assert_eq!(slow.0, quick.0, "{quick:?}, {slow:?}");
+    assert!(slow.1[0] > 500 && slow.1[1] > 20_000_000, "{slow:?}");
+}

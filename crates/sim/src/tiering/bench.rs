@@ -212,7 +212,8 @@ fn measure(design: &Design, row: &MigrationRow) -> Result<BytesPerSec, String> {
     let name = |page: u64| PageId::new(space.0, (begin + page * bytes) >> 12);
     // One core runs the process: it may hold its translations.
     machine.shared.running[0] = Some(space);
-    let mut world = World { machine: &mut machine, state: &mut tiering.state, now: Time::ZERO };
+    let (began, now) = (Time::ZERO, Time::ZERO);
+    let mut world = World { machine: &mut machine, state: &mut tiering.state, began, now };
     if row.exchange {
         let pairs: Vec<Exchange> =
             (0..row.pages).map(|at| Exchange { one: name(at), other: name(row.pages + at) }).collect();

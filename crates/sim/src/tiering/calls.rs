@@ -75,7 +75,7 @@ impl Tiering {
             self.audit(machine);
         }
         self.state.account(machine.shared.system(self.state.system));
-        let mut world = World { machine, state: &mut self.state, now };
+        let mut world = World { machine, state: &mut self.state, began: now, now };
         let next = self.policy.on(moment(now), &signals, &mut world);
         let busy_until = world.now;
         self.state.busy_until = busy_until;

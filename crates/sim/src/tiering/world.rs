@@ -21,6 +21,9 @@ use terrace_policy::{
 pub(super) struct World<'a> {
     pub machine: &'a mut Machine,
     pub state: &'a mut State,
+    /// When the call began. Cores have come as far as that: its stores reach memory then, since memory serves requests in
+    /// the order that they are made, and one of far ahead would hold up all that come before it.
+    pub began: Time,
     /// The clock of the policy's processor.
     pub now: Time,
 }
@@ -103,7 +106,7 @@ impl World<'_> {
                 *size,
             );
         }
-        let (cost, waits) = complete(self.machine, self.state, Cause::Watch, self.now);
+        let (cost, waits) = complete(self.machine, self.state, Cause::Watch, self.began);
         progress.scanned.cost += cost;
         let looked = self.state.costs.scan_entry.times(progress.entries);
         progress.scanned.cost.time += looked;
@@ -296,7 +299,7 @@ impl MemorySystem for World<'_> {
                 );
             }
         }
-        let (mut cost, waits) = complete(self.machine, self.state, Cause::Watch, self.now);
+        let (mut cost, waits) = complete(self.machine, self.state, Cause::Watch, self.began);
         let looked = self.state.costs.scan_entry.times(pages.len() as u64);
         cost.time += looked;
         self.works(looked + waits, cost);
