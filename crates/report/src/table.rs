@@ -213,7 +213,7 @@ impl Comparison {
         let (work, meaning) = if has_energy {
             ("energy", "energy: of translation with its coherence")
         } else {
-            ("messages", "messages: of the cache directory")
+            ("messages", "messages: of the directory, to range TLBs")
         };
         let columns = ["coherence", "share", "waited", "held up", "interr", work, "net"];
         let legend = format!(
