@@ -11,9 +11,9 @@ use crate::{BASE, HUGE, system};
 /// Bytes of either range, by how they got to the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exchanged {
-    /// Their pages were moved.
+    /// Bytes whose pages were moved.
     pub moved: usize,
-    /// They were copied.
+    /// Bytes that were copied.
     pub copied: usize,
 }
 

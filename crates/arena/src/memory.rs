@@ -135,12 +135,12 @@ impl Memory {
         parts
     }
 
-    /// It has other pages by now.
+    /// Notes that the memory has other pages by now.
     pub(crate) fn set_pages(&mut self, pages: Pages) {
         self.pages = pages;
     }
 
-    /// It has another place by now, and these pages. What was at the old one is not given back.
+    /// Notes that the memory lies at another place by now, and has these pages. What was at the old place is not given back.
     ///
     /// # Safety
     /// As many bytes from there on are this value's own.
@@ -153,7 +153,7 @@ impl Memory {
         self.start
     }
 
-    /// Its length: a multiple of its page size.
+    /// The length of the memory: a multiple of its page size.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -174,21 +174,21 @@ impl Drop for Memory {
 /// What is known about memory, for the kernel to act upon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hint {
-    /// It is used often: join it into huge pages now.
+    /// The memory is used often: join its pages into huge pages now.
     Collapse,
-    /// It is about to be used: bring all of it in, zeroed, now.
+    /// The memory is about to be used: bring all of it in, zeroed, now.
     Populate,
-    /// It is not used for a while: take it first when memory is short.
+    /// The memory is not used for a while: take it first when memory is short.
     Cold,
-    /// It is not used for long: to swap, now.
+    /// The memory is not used for long: write it to swap now.
     PageOut,
-    /// It is used here and there: take huge pages apart, and give back what holds zeros (Linux 6.12).
+    /// Single places of the memory are used: take huge pages apart, and give back those that hold zeros (Linux 6.12).
     Split,
-    /// It is to lie in this node where there is room.
+    /// The memory should lie in this node where there is room.
     Node(u32),
-    /// It is to lie in nodes of this set where there is room (Linux 5.15).
+    /// The memory should lie in nodes of this set where there is room (Linux 5.15).
     Nodes(u64),
-    /// It is to lie in all nodes of this set in turn, for bandwidth.
+    /// The memory should lie in all nodes of this set in turn, for bandwidth.
     Interleave(u64),
 }
 

@@ -196,7 +196,7 @@ impl File {
         (number >= 0).then_some(File(number))
     }
 
-    /// Its number, which stays open as long as this lives.
+    /// The file's number, which stays open as long as this value lives.
     pub fn number(&self) -> c_int {
         self.0
     }

@@ -29,7 +29,7 @@ impl Call {
     /// All, in the order in which they are shown.
     pub const ALL: [Call; 4] = [Call::Munmap, Call::Mprotect, Call::DontNeed, Call::MovePages];
 
-    /// Its name.
+    /// The call's name.
     pub const fn name(self) -> &'static str {
         match self {
             Call::Munmap => "munmap",

@@ -29,7 +29,7 @@ pub struct Stretch {
 }
 
 impl Stretch {
-    /// It begins now.
+    /// Begins a measurement now.
     pub fn begin() -> Stretch {
         Stretch { begin: Instant::now(), own: OwnTime::now() }
     }

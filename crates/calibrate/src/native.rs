@@ -33,18 +33,18 @@ pub enum Error {
     /// The preloaded library found no place.
     #[error("no file for the preloaded library: {0}; set TMPDIR to a folder that can be written")]
     Library(io::Error),
-    /// It did not start.
+    /// The program did not start.
     #[error("cannot start {program}: {source}")]
     Start {
-        /// Its name.
+        /// The program's name.
         program: String,
         /// The system's answer.
         source: io::Error,
     },
-    /// It did not succeed.
+    /// The program did not succeed.
     #[error("{program} ended with {status}; only programs that succeed can be compared")]
     Failed {
-        /// Its name.
+        /// The program's name.
         program: String,
         /// How it ended.
         status: ExitStatus,

@@ -9,9 +9,9 @@ use std::path::PathBuf;
 /// What the writer has to know of the preset that the machine extends.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Base {
-    /// Its name.
+    /// The preset's name.
     pub name: String,
-    /// Its first tier.
+    /// The preset's first tier.
     pub tier: String,
     /// Nanoseconds of an idle read of that tier's device, from the controller on.
     pub device_ns: f64,

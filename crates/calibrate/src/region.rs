@@ -59,7 +59,7 @@ impl Region {
         self.start.as_ptr()
     }
 
-    /// Its size.
+    /// The size of the region, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }

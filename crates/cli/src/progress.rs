@@ -167,7 +167,7 @@ impl Drop for Busy {
     fn drop(&mut self) {
         self.done = None;
         if let Some(shown) = self.shown.take() {
-            // It draws, and has nothing to say.
+            // The thread only draws, so its result says nothing.
             let _ = shown.join();
         }
     }

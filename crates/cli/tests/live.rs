@@ -138,7 +138,7 @@ fn terminal() -> (File, OwnedFd) {
     unsafe { (File::from_raw_fd(ours), OwnedFd::from_raw_fd(its)) }
 }
 
-/// Its settings, such as whether it echoes and waits for whole lines.
+/// The settings of a terminal, such as whether it echoes and waits for whole lines.
 fn settings(terminal: &OwnedFd) -> [libc::tcflag_t; 4] {
     // SAFETY: plain numbers, for which zeros are allowed, are filled.
     let settings = unsafe {

@@ -200,7 +200,7 @@ fn each_way_is_shown_with_each_tlb_of_the_user_s() {
     assert!(of("4k+zen5-turin", "walks") < 0.9 * of("4k", "walks"));
     assert!(of("4k+zen5-turin", "translation_share") < of("4k", "translation_share"));
     assert_eq!(of("2m+colt", "walks"), of("2m", "walks"), "it coalesces base pages");
-    // They are no way to take, and options reach them by name.
+    // The verdict names no way with a TLB of the user's, and options reach such a TLB by its name.
     assert!(!document["verdict"]["way"].as_str().unwrap().contains('+'));
     let wider = json_of(&["--set", "colt:translation.scheme.pages=16"]);
     assert!(figure(&wider, "4k+colt", "walks") < of("4k+colt", "walks"));

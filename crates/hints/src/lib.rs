@@ -60,7 +60,8 @@ pub struct Hints {
 /// An allocation site, and all that was allocated there.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Site {
-    /// Its name, as recordings have it: `function+0x12`, `module+0x1234`, or what the program called it by a marker.
+    /// The site's name as recordings have it: `function+0x12`, `module+0x1234`, or the name that a marker of the program
+    /// gave.
     pub name: String,
     /// Where the call is, for live programs; none for structures that were named otherwise.
     pub place: Option<Place>,

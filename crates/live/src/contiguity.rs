@@ -107,7 +107,7 @@ impl Iterator for Looks<'_> {
             }
         }
         let sample = self.look();
-        // It may end while it is looked at.
+        // The process may end while the look goes on.
         if sample.is_err() && self.taken > 0 && !self.kernel.is_alive(self.process) {
             return None;
         }

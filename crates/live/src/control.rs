@@ -20,7 +20,7 @@ pub struct Control {
 pub struct Ended {
     /// Which.
     pub pid: u32,
-    /// Its exit code; of a process that a signal ended 128 and the signal's number, as shells say it.
+    /// The process's exit code. A signal that ended the process gives 128 plus the signal's number, as in shells.
     pub code: u8,
 }
 

@@ -29,11 +29,11 @@ pub struct MemoryMap {
 /// One process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProcessMap {
-    /// Its number.
+    /// The process's number.
     pub pid: u32,
-    /// Its name.
+    /// The process's name.
     pub name: String,
-    /// Its memory, by address. What lies between two parts is not mapped, or not managed.
+    /// The process's memory, by address. What lies between two parts is not mapped, or not managed.
     pub parts: Vec<MapPart>,
 }
 

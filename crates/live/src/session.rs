@@ -50,7 +50,7 @@ const SLOW_LATENCY: &str = "slow_latency";
 pub struct Config {
     /// The policy; none for what fits this machine.
     pub policy: Option<String>,
-    /// Its parameters, as far as given.
+    /// The policy's parameters, as far as given.
     pub parameters: Table,
     /// Limits of tiers, and whether anything is done at all.
     pub world: world::Options,
@@ -87,11 +87,11 @@ pub enum Problem {
 
 /// An engine, ready to run.
 pub struct Session {
-    /// It.
+    /// The engine.
     pub engine: Engine,
     /// The policy's name.
     pub policy: String,
-    /// Its parameters, all of them.
+    /// The policy's parameters, all of them.
     pub parameters: Table,
     /// What was chosen, and why, in sentences.
     pub choices: Vec<String>,

@@ -28,7 +28,7 @@ pub struct Status {
     pub pid: u32,
     /// The policy at work.
     pub policy: String,
-    /// Its parameters, all of them.
+    /// The policy's parameters, all of them.
     pub parameters: Table,
     /// What was chosen at the start, and why.
     pub choices: Vec<String>,
@@ -85,7 +85,7 @@ pub struct Bounds {
 /// One tier: what the managed processes have there.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TierStatus {
-    /// Its name.
+    /// The tier's name.
     pub name: String,
     /// What they may have there, in bytes.
     pub capacity: u64,
@@ -100,9 +100,9 @@ pub struct TierStatus {
 /// One process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProcessStatus {
-    /// Its number.
+    /// The process's number.
     pub pid: u32,
-    /// Its name.
+    /// The process's name.
     pub name: String,
     /// Bytes by tier.
     pub bytes: BTreeMap<String, u64>,

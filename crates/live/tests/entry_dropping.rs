@@ -65,7 +65,7 @@ fn forker() {
     if child == 0 {
         // SAFETY: plain calls on memory and descriptors of our own; no lock of the parent's other threads is needed.
         unsafe {
-            // Its entry, to be taken out.
+            // The child's read gives its page table an entry, which is to be taken out.
             let before = word(area).read_volatile();
             let mut byte = 0u8;
             libc::read(0, (&raw mut byte).cast(), 1);

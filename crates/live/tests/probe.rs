@@ -100,7 +100,7 @@ fn an_access_between_sending_out_and_looking_is_not_counted_twice() {
     while look(&kernel, &mut world, &mut probe) != [IDLE] {}
     kernel.machine().touch(pid, first);
     assert_eq!(look(&kernel, &mut world, &mut probe), [USED]);
-    // Its fault was told before it was sent out again, or it stayed.
+    // The page's fault was reported before the page was sent out again, or the page stayed in memory.
     let next = look(&kernel, &mut world, &mut probe);
     assert!(next == [IDLE] || next == [UNKNOWN], "{next:?}");
     // Gone again by itself, as under reclaim, it tells by the fault alone.

@@ -18,7 +18,7 @@ pub struct PoolTraffic {
 /// A memory.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pool {
-    /// Its name.
+    /// The memory's name.
     pub name: String,
     /// What the GPU can have of it: the bandwidth of its device, or of the link's payload where that is less.
     pub bytes_per_second: f64,
@@ -49,7 +49,7 @@ pub struct PoolInterval {
 /// A data structure.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StructureTraffic {
-    /// Its allocation site.
+    /// The structure's allocation site.
     pub name: String,
     /// All that was allocated there.
     pub bytes: u64,

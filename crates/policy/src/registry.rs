@@ -80,7 +80,7 @@ pub enum PolicyError {
         /// All names.
         valid: String,
     },
-    /// It has no such parameter.
+    /// The policy has no such parameter.
     #[error("{policy} has no parameter \"{key}\"{suggestion}; its parameters are {valid}")]
     UnknownKey {
         /// The policy.
@@ -100,7 +100,7 @@ pub enum PolicyError {
         /// The parameter, its value and what was expected.
         problem: ParameterError,
     },
-    /// It refuses to run with these parameters in this world.
+    /// The policy refuses to run with these parameters in this world.
     #[error("{policy} does not start: {refusal}")]
     Refused {
         /// The policy.
@@ -160,7 +160,7 @@ impl Entry {
         }
     }
 
-    /// Its name.
+    /// The policy's name.
     pub const fn name(&self) -> &'static str {
         self.name
     }
@@ -193,7 +193,7 @@ impl Entry {
         self.algorithms
     }
 
-    /// Its parameters, in the order of the file.
+    /// The policy's parameters, in the order of the file.
     pub fn parameters(&self) -> Vec<ParameterInfo> {
         (self.parameters)()
     }
@@ -220,8 +220,8 @@ impl Entry {
         self.effective(&table)
     }
 
-    /// Its longest period with these parameters: what a run has to be long against before it says anything about the
-    /// policy. `None` for policies that do nothing after a page's first touch, or act on single accesses.
+    /// The policy's longest period with these parameters: a run has to be long against it before the run says anything about
+    /// the policy. `None` for policies that do nothing after a page's first touch, or act on single accesses.
     ///
     /// # Errors
     /// A wrong parameter.

@@ -158,7 +158,7 @@ fn claims_of(text: &str) -> Vec<Claim> {
     for run in runs.keys() {
         let said = |keys: &[&str]| said(runs, run, keys).unwrap_or_default();
         let policy = match said(&["set", "os.policy.name"]) {
-            // Its mechanisms without any policy.
+            // The mechanisms of Nimble without any policy.
             "" if said(&["workload"]) == "microbenchmark:migration" => "nimble",
             "" => said(&["design"]),
             policy => policy,

@@ -5,7 +5,7 @@ use std::process::Command;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    // It has a thread and handlers of forks, so it must never be taken out of a program.
+    // The library has a thread and handlers of forks, so it must never be taken out of a program.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
     // The unwinder becomes part of it where the compiler has it as an archive: one library less to load in every program.
     let asked = Command::new("gcc").arg("-print-file-name=libgcc_eh.a").output();

@@ -33,7 +33,7 @@ struct Mapped {
     path: PathBuf,
     bytes: fs::File,
     symbols: File,
-    /// Its source lines, read when one is asked for; none where it has none.
+    /// The module's source lines, read when one is asked for; none where the module has none.
     lines: OnceCell<Option<addr2line::Loader>>,
 }
 

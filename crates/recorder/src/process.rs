@@ -12,23 +12,23 @@ const REGION_HISTORY: usize = 4096;
 /// A live allocation.
 #[derive(Clone, Copy, Debug)]
 pub struct Object {
-    /// Its identity in the trace.
+    /// The object's identity in the trace.
     pub id: u64,
     /// Where it lies.
     pub address: u64,
-    /// Its size.
+    /// The object's size.
     pub bytes: u64,
 }
 
 /// One process, from its registration to its end, or to the program that replaces it.
 pub struct Process {
-    /// Its number in the trace, given with its first stream.
+    /// The process's number in the trace, given with its first stream.
     pub number: Option<u32>,
-    /// Its place in the shared table.
+    /// The process's place in the shared table.
     pub place: usize,
     /// The place, plus 1, of the process whose translations it runs.
     pub family: u32,
-    /// Its process id.
+    /// The process's id.
     pub pid: u32,
     /// Where it mapped the shared memory.
     pub base: u64,

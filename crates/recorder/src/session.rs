@@ -116,7 +116,7 @@ fn wake_producers(shared: Shared) {
 impl Drop for Session {
     fn drop(&mut self) {
         self.stop();
-        // It writes to the mapping until it ends.
+        // The keeper writes to the mapping until it ends.
         self.keeper = None;
         // SAFETY: the mapping made in `new`; the collector, which holds the only copies of `Shared`, ends with us.
         unsafe { libc::munmap(self.shared.base().cast(), TOTAL_BYTES) };

@@ -21,7 +21,7 @@ pub struct Short {
     pub origins: Origins,
     /// Addresses decoded.
     pub addr: [u64; SHORT_ROOM],
-    /// Their sizes in bytes.
+    /// Sizes of the accesses in bytes.
     pub size: [u8; SHORT_ROOM],
     /// Loads or stores.
     pub kind: [AccessKind; SHORT_ROOM],

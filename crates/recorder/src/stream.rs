@@ -28,7 +28,7 @@ pub enum Stop {
 
 /// The decoder's state for one thread.
 pub struct Stream {
-    /// Its number in the trace.
+    /// The thread's number in the trace.
     pub id: StreamId,
     batch: Batch,
     /// For the batch after the one being filled: see [`Batch::after`].

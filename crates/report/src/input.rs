@@ -7,7 +7,7 @@ pub struct InputSummary {
     pub name: String,
     /// Program or workload.
     pub program: String,
-    /// Its arguments or parameters.
+    /// The program's arguments, or the workload's parameters.
     pub arguments: Vec<String>,
     /// How the stream was made: `recorded`, `workload`, `lackey`, `champsim`, `text`.
     pub origin: String,

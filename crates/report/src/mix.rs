@@ -21,7 +21,7 @@ pub struct Mix {
 /// One program of a mix, in its first region of interest.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ProgramOfMix {
-    /// Its name.
+    /// The program's name.
     pub name: String,
     /// Loads and stores.
     pub accesses: u64,

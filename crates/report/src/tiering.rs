@@ -30,7 +30,7 @@ pub struct Tiering {
 /// One tier's part.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TierUse {
-    /// Its name.
+    /// The tier's name.
     pub name: String,
     /// Memory in use, averaged over simulated time, without what the system keeps for itself.
     pub mean_bytes: f64,

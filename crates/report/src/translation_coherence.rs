@@ -166,7 +166,7 @@ mod tests {
         assert!((hatric.net_seconds.unwrap() - 100e-6).abs() < 1e-12);
         let free = of(2).unwrap();
         assert_eq!((free.interrupts, free.interrupted_seconds), (0, 0.0), "the guest's changes cost nothing");
-        // Its hypervisor has another policy, so that no run with software is its twin.
+        // The hypervisor of this run has another policy, so that no run with software is its twin.
         assert_eq!(free.net_seconds, None);
     }
 

@@ -35,15 +35,15 @@ pub struct VirtualMachines {
 pub struct VirtualMachine {
     /// Programs that ran in it.
     pub programs: u64,
-    /// Their accesses.
+    /// Accesses of these programs.
     pub accesses: u64,
     /// Memory in use in the guest.
     pub guest_bytes: u64,
     /// Memory that the host maps for it.
     pub host_bytes: u64,
-    /// Its exits for memory that the host does not map, or watches.
+    /// Exits of the virtual machine for memory that the host does not map, or watches.
     pub ept_violations: u64,
-    /// Its exits for interrupts.
+    /// Exits of the virtual machine for interrupts.
     pub interrupts: u64,
 }
 

@@ -210,7 +210,7 @@ pub struct Needs {
     pub capabilities: CapabilitySet,
     /// Nothing of these is sent unless it is here.
     pub signals: SignalSet,
-    /// It is built from a [`crate::Profile`]: whoever runs it makes a first pass over the same input.
+    /// The policy is built from a [`crate::Profile`]: whoever runs it makes a first pass over the same input.
     pub first_pass: bool,
     /// Bandwidths of the topology that it is built for are measured: whoever runs it reads each memory by itself before.
     pub probe: bool,

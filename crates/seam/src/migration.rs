@@ -34,10 +34,10 @@ pub struct Resize {
 /// Whether huge pages stay huge when they move.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HugePages {
-    /// They move whole, and are still huge where they arrive.
+    /// Huge pages move whole, and are still huge where they arrive.
     #[default]
     Whole,
-    /// They are split first and arrive as base pages, as Linux did before 4.14.
+    /// Huge pages are split first and arrive as base pages, as Linux did before 4.14.
     SplitFirst,
 }
 

@@ -67,7 +67,7 @@ impl Area {
 pub struct PageView {
     /// The page.
     pub page: PageId,
-    /// Its size.
+    /// The page's size.
     pub size: PageSize,
     /// Where it lies.
     pub tier: TierId,

@@ -24,7 +24,7 @@ pub enum FrameState {
 /// A region of physical memory: an aligned run of frames with its counters (Trident §5.1.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameRegion {
-    /// Its first frame.
+    /// The region's first frame.
     pub first: Frame,
     /// Frames in it.
     pub frames: u64,
@@ -32,7 +32,7 @@ pub struct FrameRegion {
     pub free: u64,
     /// Frames in it that never move.
     pub unmovable: u64,
-    /// It is one free block that holds only zeros.
+    /// The region is one free block that holds only zeros.
     pub zeroed: bool,
     /// Every pageblock in it is kept for what can move (Linux: `MIGRATE_MOVABLE`), whatever lies in it now. True where the
     /// world does not group memory by mobility.

@@ -169,7 +169,7 @@ impl Setup<'_> {
 
 /// A policy that can be opened by name: how it is built from its parameters.
 pub trait Published: Policy + Sized + 'static {
-    /// Its parameters, as the derive declares them.
+    /// The policy's parameters, as the derive declares them.
     type Parameters: Parameters;
     /// Names that it had, which are still accepted and not listed.
     const FORMER_NAMES: &'static [&'static str] = &[];

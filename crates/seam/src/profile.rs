@@ -34,9 +34,9 @@ impl Heat {
 /// A data structure as the first pass saw it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ObjectProfile {
-    /// Its size in bytes; the sum over all allocations of the site.
+    /// The structure's size in bytes; the sum over all allocations of the site.
     pub bytes: u64,
-    /// Its accesses that reached memory.
+    /// Accesses to the structure that reached memory.
     pub heat: Heat,
     /// All that were issued, those included that caches served: what a profiler counts that checks each load and store.
     pub issued: Heat,
@@ -59,7 +59,7 @@ impl Hint {
     /// All.
     pub const ALL: [Hint; 3] = [Hint::Bandwidth, Hint::Capacity, Hint::Both];
 
-    /// Its two letters.
+    /// The hint's two letters.
     pub const fn name(self) -> &'static str {
         match self {
             Hint::Bandwidth => "BO",

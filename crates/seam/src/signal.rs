@@ -52,11 +52,11 @@ pub enum Signal {
     Allocated {
         /// The page, by its first base page.
         page: PageId,
-        /// Its size.
+        /// The page's size.
         size: PageSize,
         /// Where it lies.
         tier: TierId,
-        /// Its block was known to hold only zeros, so the fault did not fill it.
+        /// The page's block was known to hold only zeros, so the fault did not fill it.
         zeroed: bool,
     },
     /// A fault waits for a free block, as its placement asked for ([`crate::Placement::or_waits`]). It goes on at
@@ -64,7 +64,7 @@ pub enum Signal {
     Stalled {
         /// The page that the block is for.
         page: PageId,
-        /// Its size.
+        /// The page's size.
         size: PageSize,
         /// The tier that has no such block.
         tier: TierId,
@@ -74,7 +74,7 @@ pub enum Signal {
     Refused {
         /// The page that the block would have been for.
         page: PageId,
-        /// Its size.
+        /// The page's size.
         size: PageSize,
         /// The tier that has no such block.
         tier: TierId,

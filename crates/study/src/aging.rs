@@ -74,7 +74,7 @@ pub struct Order {
 /// The aligned regions of a size.
 #[derive(Clone, Debug, Serialize)]
 pub struct Region {
-    /// Its name.
+    /// Name of the size.
     pub size: &'static str,
     /// All.
     pub total: u64,

@@ -138,7 +138,7 @@ fn emulators_fault(status: ExitStatus) -> &'static str {
 
 fn terminate(id: u32) {
     let Some(id) = i32::try_from(id).ok().and_then(rustix::process::Pid::from_raw) else { return };
-    // It fails only if the program has just ended.
+    // The call fails only if the program has just ended.
     let _ = rustix::process::kill_process(id, rustix::process::Signal::TERM);
 }
 

@@ -10,7 +10,7 @@ use terrace_sim::migration_benchmark;
 pub struct Migrations {
     /// Whose tiers.
     pub machine: String,
-    /// Its name.
+    /// The microbenchmark's name.
     pub microbenchmark: &'static str,
     /// The ways.
     pub rows: Vec<Row>,

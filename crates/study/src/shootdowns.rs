@@ -37,7 +37,7 @@ pub struct LeftOut {
 /// What taking one page away from all threads of a process costs, measured and predicted.
 #[derive(Clone, Debug, Serialize)]
 pub struct Shootdowns {
-    /// Its name.
+    /// The microbenchmark's name.
     pub microbenchmark: &'static str,
     /// This machine's.
     pub processor: String,

@@ -283,7 +283,7 @@ pub enum Event {
     Mark {
         /// What is marked.
         kind: MarkKind,
-        /// Its name, may be empty.
+        /// The mark's name, which may be empty.
         name: String,
         /// A number whose meaning depends on `kind` (accesses left out at a `Gap`, request id); 0 otherwise.
         value: u64,

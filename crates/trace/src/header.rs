@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub struct Header {
     /// The program that ran, or the workload, as a short name (`redis-server`, `gups`).
     pub program: String,
-    /// Its arguments, or the workload's parameters as `key=value`.
+    /// The program's arguments, or the workload's parameters as `key=value`.
     pub arguments: Vec<String>,
     /// How the stream was made: `recorded`, `workload`, `lackey`, `champsim`, `text`.
     pub origin: String,

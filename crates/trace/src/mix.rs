@@ -12,9 +12,9 @@ use std::sync::Arc;
 /// One program of a mix, for its consumer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MixedProgram {
-    /// Its name, unique within the mix.
+    /// The program's name, unique within the mix.
     pub name: String,
-    /// Its input marks the begin of a region of interest.
+    /// The program's input marks the begin of a region of interest.
     pub marks_region: bool,
 }
 
@@ -53,7 +53,7 @@ struct Part {
     accesses: u64,
     /// Nothing is left of it.
     ended: bool,
-    /// It has begun more than once.
+    /// The program has begun more than once.
     repeats: bool,
     failed: bool,
 }

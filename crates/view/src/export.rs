@@ -13,7 +13,7 @@ pub fn export(library: &Library) -> String {
                 let separator = if documents.is_empty() { "" } else { "," };
                 documents += &format!("{separator}\"{}\":{}", set.id, without_blanks(&text));
             }
-            // It has changed since it was listed.
+            // The set has changed since it was listed.
             Err(message) => {
                 catalog.sets.retain(|other| other.id != set.id);
                 catalog.problems.push(crate::set::Problem { path: set.path, message });

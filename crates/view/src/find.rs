@@ -33,7 +33,7 @@ pub struct Stamp {
 pub struct Candidate {
     /// Where it lies.
     pub path: PathBuf,
-    /// Its contents.
+    /// The stamp of the contents.
     pub stamp: Stamp,
     /// The files of a sweep's folder; none of a file.
     pub kept: Option<Vec<PathBuf>>,

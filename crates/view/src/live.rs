@@ -86,7 +86,7 @@ impl Live {
     pub fn connect(socket: PathBuf, prices: &[(String, f64)]) -> io::Result<Live> {
         match server::status(&socket) {
             Ok(_) => {}
-            // It has just begun.
+            // The engine has just begun.
             Err(error) if error.to_string().contains("ask again") => {}
             Err(error) => return Err(error),
         }

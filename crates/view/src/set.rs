@@ -49,13 +49,13 @@ impl Kind {
 /// One file of results, or the folder of a sweep's runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Set {
-    /// Its number as long as the library lives.
+    /// The set's number as long as the library lives.
     pub id: u32,
     /// Where it lies.
     pub path: String,
     /// What it holds.
     pub kind: Kind,
-    /// Its heading; empty where the file has none.
+    /// The set's heading; empty where the file has none.
     pub title: String,
     /// The command that repeats it; empty where the file has none.
     pub command: String,
@@ -65,7 +65,7 @@ pub struct Set {
     pub date: String,
     /// When the file was last changed, in seconds since 1970.
     pub modified: u64,
-    /// Its runs.
+    /// The set's runs.
     pub runs: Vec<RunRow>,
 }
 

@@ -40,7 +40,7 @@ pub(crate) trait Warps: Send {
     const WARPS: u64 = WARPS;
     /// Name of a launch's kernel.
     fn name(&self, launch: u64) -> &'static str;
-    /// Its work-groups, one at least.
+    /// Work-groups of a launch, one at least.
     fn groups(&self, launch: u64) -> u64;
     /// Pieces of what each of its warps does, one at least.
     fn pieces(&self, launch: u64) -> u64;
@@ -172,7 +172,7 @@ pub(crate) trait OnGpu: Warps + Clone + Sync + Sized + 'static {
     /// Accesses of single lanes in all of them.
     fn accesses(&self) -> u64;
 
-    /// Its kernels in OpenCL C, where it has them, called as [`Warps::name`] says. They make the accesses of
+    /// The workload's kernels in OpenCL C, where it has them, called as [`Warps::name`] says. They make the accesses of
     /// [`Warps::piece`], and call data structures as the layout does.
     const OPENCL: Option<&'static str> = None;
     /// What the kernel of a launch is called with.

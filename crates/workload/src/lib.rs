@@ -133,7 +133,7 @@ pub enum WorkloadError {
         /// The parameter.
         key: String,
     },
-    /// It is no workload for GPUs, or has no kernels for real ones.
+    /// The workload is none for GPUs, or has no kernels for real ones.
     #[error("workload {workload}: it has no kernels for a GPU; these have: {with}")]
     NoKernels {
         /// The workload.

@@ -37,7 +37,7 @@ pub(crate) trait Kernel: Send {
 pub(crate) trait Program: Clone + Send + Sync + 'static {
     /// What a user can choose.
     type Parameters: Parameters;
-    /// Its threads.
+    /// The type of the program's threads.
     type Thread: Kernel;
     /// What it says about itself.
     const INFO: &'static WorkloadInfo;

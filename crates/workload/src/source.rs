@@ -15,7 +15,7 @@ enum State {
     Ready,
     /// At a barrier; true where it is the one at which the run begins.
     Waiting(bool),
-    /// Its kernel is done, its exit not yet told.
+    /// The stream's kernel is done, its exit not yet reported.
     Done,
     Exited,
 }

@@ -83,11 +83,12 @@ pub enum Rights {
 /// What a program knows of a block, as in the property vector of VBI (§4.1.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Property {
-    /// Its accesses wait for one another: the fast tier, where there is room; huge pages where there is one tier.
+    /// Accesses to the block wait for one another. With tiers, it goes to the fast tier where there is room; with one tier,
+    /// it gets huge pages.
     LatencySensitive,
-    /// Its accesses are many at a time: all tiers in turn.
+    /// Accesses to the block are many at a time: it is spread over all tiers in turn.
     BandwidthSensitive,
-    /// It is hardly used: the slow tier; to be given up first where there is one tier.
+    /// The block is hardly used. With tiers, it goes to the slow tier; with one tier, it is given up first.
     Cold,
 }
 

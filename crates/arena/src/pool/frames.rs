@@ -9,8 +9,8 @@ use terrace_policy::{FrameRegion, FrameState, Outcome};
 /// Base pages of a block.
 const PAGES: u64 = PageSize::Huge.base_pages();
 
-/// Its frames are those of a pool, by their place in it. There are no pages in it that could move: who has a block knows its
-/// address. So all that a policy can order is zeroing.
+/// The frames of a pool, by their place in it. No page in the pool could move, because who has a block knows its address.
+/// So all that a policy can order is zeroing.
 pub(super) type PoolFrames = FrameMemory<Arc<Blocks>>;
 
 impl OwnFrames for Arc<Blocks> {

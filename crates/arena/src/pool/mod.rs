@@ -32,7 +32,7 @@ const POPULATE: c_int = 23;
 enum Block {
     /// Nothing: no memory is behind it.
     Free,
-    /// It is being brought in.
+    /// The block's memory is being brought in.
     Busy,
     /// Memory that is zeros throughout.
     Zeroed,

@@ -92,7 +92,7 @@ fn blocks_in_use_are_never_zeroed() {
     assert!(count > 0);
 }
 
-/// Its parent's thread is not there.
+/// The thread of the parent does not exist in the child.
 #[test]
 fn a_forked_child_gives_a_pool_up_at_once() {
     let pool = Pool::new(8 * HUGE, 2 * HUGE).unwrap();

@@ -29,7 +29,7 @@ const REST: Duration = Duration::from_millis(10);
 /// Why memory has the pages that it had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// It is no multiple of such a page, by its address or its length.
+    /// The memory is no multiple of such a page, by its address or its length.
     Unaligned,
     /// The kernel cannot hold stores back (Linux 5.19), or does not show what is there (6.7).
     Kernel,
@@ -75,7 +75,7 @@ trait Calls {
     /// Stores are held back and all is copied.
     fn copied(&self, _by: &Userfault) {}
 
-    /// It was looked for pages that lost their protection.
+    /// Pages that lost their protection have been looked for.
     fn looked(&self, _by: &Userfault) {}
 }
 

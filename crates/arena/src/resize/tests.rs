@@ -263,7 +263,7 @@ fn try_failures() {
         for at in used {
             assert_eq!(word(&memory, at).load(Relaxed), at as u64 + 3, "{what}");
         }
-        // It can be stored to, and changes its size again.
+        // The memory can be stored to, and changes its size again.
         word(&memory, 2 * HUGE).store(1, Relaxed);
         let to = if memory.pages() == Pages::Base { Pages::Huge } else { Pages::Base };
         let fits = (memory.start() as usize).is_multiple_of(to.bytes());

@@ -12,7 +12,7 @@ fn name(handle: u32) -> PageId {
     PageId::new(0, u64::from(handle) << SHIFT)
 }
 
-/// Its frames are those of a store by their place in it. Pages that are not pinned can be moved to free blocks.
+/// The frames of a store, by their place in it. Pages that are not pinned can be moved to free blocks.
 pub type StoreFrames<'a> = FrameMemory<&'a mut Store>;
 
 impl Store {

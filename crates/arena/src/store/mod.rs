@@ -36,7 +36,7 @@ pub enum Problem {
     Full,
     /// Nothing has this handle.
     NoHandle,
-    /// It is pinned, or was not.
+    /// The page is pinned, or was not.
     Pinned,
 }
 
@@ -170,7 +170,7 @@ impl Store {
         self.resolve(handle).map(|(start, _)| start)
     }
 
-    /// It may be moved again, once it was unpinned as often as pinned.
+    /// Takes one pin off a page, which may be moved again once it was unpinned as often as pinned.
     ///
     /// # Errors
     /// There is none, or it was not pinned.

@@ -14,13 +14,13 @@ pub fn terrace() -> Command {
     command
 }
 
-/// Its standard output after success.
+/// The command's standard output after success.
 pub fn stdout(command: &mut Command) -> String {
     let output = command.assert().success().get_output().stdout.clone();
     String::from_utf8(output).expect("output is UTF-8")
 }
 
-/// Its standard error after this exit code.
+/// The command's standard error after this exit code.
 pub fn stderr(command: &mut Command, code: i32) -> String {
     let output = command.assert().code(code).get_output().stderr.clone();
     String::from_utf8(output).expect("output is UTF-8")

@@ -69,7 +69,7 @@ pub struct Damon {
     /// Where accesses were since then, and in how many aggregations.
     focus: Focus,
     looks: u64,
-    /// Their places at the last time at which enough of the places were known.
+    /// Places of accesses at the last time at which enough of the places were known.
     known: Focus,
     /// What the policy watched when the regions were set up.
     generation: u64,

@@ -36,7 +36,7 @@ pub(super) fn claim(kernel: &dyn Kernel, journal: &Mutex<Journal>, as_what: &Kda
 /// Ends the threads and takes them away.
 pub(super) fn release(kernel: &dyn Kernel, as_what: &Kdamonds) -> io::Result<()> {
     for thread in 0..as_what.threads as usize {
-        // It has ended by itself where all its processes have.
+        // A thread has ended by itself where all its processes have.
         let _ = Kdamond { kernel, thread }.set("state", "off");
     }
     kernel.write(format!("{KDAMONDS}/nr_kdamonds").as_ref(), "0")

@@ -23,7 +23,7 @@ pub enum State {
     Off,
     /// Not there.
     Missing,
-    /// It could not be found out.
+    /// The state could not be found out.
     Unknown,
     /// Someone else has it.
     InUse,

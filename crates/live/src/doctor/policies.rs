@@ -21,7 +21,7 @@ pub enum Verdict {
 /// One policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PolicyFinding {
-    /// Its name.
+    /// The policy's name.
     pub name: &'static str,
     /// Whether it can run.
     pub verdict: Verdict,
@@ -36,7 +36,7 @@ pub struct PolicyFinding {
 /// A capability that some policy needs and this machine does not offer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Lacking {
-    /// Its name.
+    /// The capability's name.
     pub capability: &'static str,
     /// What it means.
     pub meaning: &'static str,

@@ -92,15 +92,15 @@ pub struct Engine {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// It looks, decides and moves.
+    /// The engine looks, decides and moves.
     Working,
     /// Someone has paused it.
     Paused,
     /// Orders wait because tasks lose too much time waiting for memory.
     HeldBack,
-    /// It has used up its processor time for now.
+    /// The engine has used up its processor time for now.
     Resting,
-    /// It manages nothing any more; the command that it started runs on.
+    /// The engine manages nothing any more; the command that it started runs on.
     Stopped,
 }
 

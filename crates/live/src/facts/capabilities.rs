@@ -308,7 +308,7 @@ impl Facts {
     fn advise_others(&self) -> Result<(), Missing> {
         match &self.placement.process_madvise {
             Fact::Known(()) if self.privileges.has(Privilege::Nice) => Ok(()),
-            // It was tried on terrace itself, which takes none.
+            // The call was tried on terrace itself, which takes no privilege.
             Fact::Known(()) => unless(AS_ROOT, "advice about other processes takes CAP_SYS_NICE"),
             Fact::Absent(reason) => unless("a kernel from 5.10 on", reason),
             Fact::Unknown(reason) => unless(AS_ROOT, reason),

@@ -6,11 +6,11 @@ use std::io;
 /// A value, or words why there is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fact<T> {
-    /// It is so.
+    /// The machine has it, and this is its value.
     Known(T),
     /// The machine or its kernel does not have it.
     Absent(String),
-    /// It could not be found out.
+    /// The answer could not be found out.
     Unknown(String),
 }
 

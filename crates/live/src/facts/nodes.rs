@@ -17,13 +17,13 @@ pub const LOCAL_DISTANCE: u32 = 10;
 pub struct Node {
     /// The kernel's number for it.
     pub id: u32,
-    /// Its processors; none where it is memory only.
+    /// Processors of the node; none where it is memory only.
     pub cpus: Vec<u32>,
-    /// Its memory; 0 where it has processors only.
+    /// Memory of the node; 0 where it has processors only.
     pub total: Bytes,
     /// What a new page could have at once: free memory, and file pages not used lately, which the kernel gives up first.
     pub free: Bytes,
-    /// Its distance from each node, as the firmware states it: 10 is local, 20 is said to be twice as far.
+    /// The node's distance from each node, as the firmware states it: 10 is local, 20 is said to be twice as far.
     pub distances: BTreeMap<u32, u32>,
     /// How fast its memory is from the nearest processors, where the firmware states it (ACPI HMAT).
     pub speed: Speed,
@@ -53,7 +53,7 @@ impl Node {
         Bytes(self.total.0.saturating_sub(self.free.0))
     }
 
-    /// Its distance from the nearest of `others`.
+    /// The node's distance from the nearest of `others`.
     pub fn distance_from(&self, others: impl IntoIterator<Item = u32>) -> Option<u32> {
         others.into_iter().filter_map(|other| self.distances.get(&other).copied()).min()
     }

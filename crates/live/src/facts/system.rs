@@ -13,7 +13,7 @@ use std::io::Read;
 pub struct Release {
     /// As `uname -r` prints it.
     pub text: String,
-    /// Its first two numbers.
+    /// The first two numbers of the release.
     pub version: (u32, u32),
 }
 
@@ -141,7 +141,7 @@ impl Privileges {
 pub struct ControlGroups {
     /// Where it is mounted.
     pub mount: String,
-    /// Its controllers.
+    /// Controllers of the root group.
     pub controllers: Vec<String>,
     /// Those that its children have too.
     pub delegated: Vec<String>,

@@ -85,7 +85,7 @@ pub struct Sampler {
 pub struct Tracking {
     /// Finds pages by category and shows which were written.
     pub pagemap_scan: Fact<()>,
-    /// Its features, as bits of `UFFD_FEATURE_…`.
+    /// Features of userfaultfd, as bits of `UFFD_FEATURE_…`.
     pub userfaultfd: Fact<u64>,
     /// Whether any user may have one that also takes faults of the kernel.
     pub unprivileged_userfaultfd: Fact<bool>,

@@ -179,7 +179,7 @@ impl Drop for GiveUp<'_> {
 struct Served {
     shared: Arc<Shared>,
     faults: Receiver<Sample>,
-    /// Its end ends the thread.
+    /// The end of a pipe: closing it ends the thread.
     _stop: PipeWriter,
 }
 

@@ -112,7 +112,7 @@ impl Kernel for Linux {
             if now == image {
                 break;
             }
-            // It was executing a program meanwhile, so that the file may show the memory before.
+            // The process was executing a program meanwhile, so that the file may show the memory before.
             image = now;
             pagemap = File::open(format!("/proc/{pid}/pagemap"))?;
         }

@@ -23,7 +23,7 @@ use std::time::Duration;
 /// A process that Terrace has taken in hand. The handles stay valid, and harmless, when it ends or its number is reused.
 #[derive(Debug)]
 pub struct Process {
-    /// Its number.
+    /// The process's number.
     pub pid: u32,
     /// Refers to this process and no later one of the same number.
     pub pidfd: Option<OwnedFd>,

@@ -30,7 +30,7 @@ impl Space {
         let mut looked = Looked { written: vec![0; self.resident.len()], ..Looked::default() };
         let Some(dropper) = &mut self.dropper else { return Ok(looked) };
         if dropper.poll().and_then(|_| dropper.ask()).is_err() {
-            // It ends with the process, and when that executes another program.
+            // The thread ends with the process, and when the process executes another program.
             self.dropper = None;
             self.covered = Some(Vec::new());
             return Ok(looked);

@@ -27,15 +27,15 @@ use terrace_policy::{Area, PageId, PageRange, PageView, SpaceId};
 /// One process.
 #[derive(Debug)]
 pub struct Space {
-    /// Its number as policies know it; never used again for another process.
+    /// The process's number as policies know it; never used again for another process.
     pub id: SpaceId,
     /// The process.
     pub process: Process,
-    /// Its name, for people.
+    /// The process's name, for people.
     pub name: String,
     /// What may be managed, by address.
     pub mappings: Vec<Mapping>,
-    /// Its pages.
+    /// The process's pages.
     pub pages: PageStates,
     /// Base pages in each tier.
     pub resident: Vec<u64>,
@@ -56,7 +56,7 @@ pub struct Space {
     tracked: BTreeSet<(u64, u64)>,
     /// Page numbers of what is managed, where that is only what the process takes out entries of.
     covered: Option<Vec<Range<u64>>>,
-    /// Its thread that does.
+    /// The thread of the process that takes entries out.
     dropper: Option<Dropper>,
     /// Pages that Terrace itself has had put back, to move them.
     ours: BTreeSet<u64>,
@@ -204,9 +204,9 @@ impl Space {
 /// A page as it is when its turn comes.
 #[derive(Clone, Copy, Debug)]
 pub struct Found {
-    /// Its first base page.
+    /// The page's first base page.
     pub page: PageId,
-    /// Its size.
+    /// The page's size.
     pub size: PageSize,
     /// Where it lies.
     pub tier: TierId,

@@ -36,9 +36,9 @@ macro_rules! flag {
 
 impl PageState {
     flag! {
-        /// It holds something, in memory or in a compressed tier.
+        /// The page holds something, in memory or in a compressed tier.
         is_resident set_resident RESIDENT;
-        /// Its tier is known.
+        /// The page's tier is known.
         is_located set_located LOCATED;
         /// Accessed since the policy last cleared the bit.
         is_accessed set_accessed ACCESSED;
@@ -50,7 +50,7 @@ impl PageState {
         is_seen set_seen SEEN;
         /// In swap.
         is_swapped set_swapped SWAPPED;
-        /// Its entry was taken out, so it may be there although it does not show.
+        /// The page's entry was taken out, so the page may be there although it does not show.
         is_entry_dropped set_entry_dropped ENTRY_DROPPED;
     }
 
@@ -133,9 +133,9 @@ impl Default for PageStates {
 /// A page of any size, with its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageAt {
-    /// Its first base page.
+    /// The page's first base page.
     pub vpn: u64,
-    /// Its size.
+    /// The page's size.
     pub size: PageSize,
 }
 

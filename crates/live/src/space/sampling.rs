@@ -24,7 +24,7 @@ const CHECKED: u64 = 8;
 pub struct Access {
     /// When it was answered, by the clock of [`Kernel::now`].
     pub at: Duration,
-    /// It was a store.
+    /// The access was a store.
     pub store: bool,
 }
 
@@ -276,7 +276,7 @@ impl Space {
         let drops = match dropper.poll().and_then(|drops| dropper.ask().map(|()| drops)) {
             Ok(drops) => drops,
             Err(_) => {
-                // It ends with the process, and when that executes another program.
+                // The thread ends with the process, and when the process executes another program.
                 self.dropper = None;
                 sampling.begin_anew();
                 self.covered = Some(Vec::new());

@@ -24,7 +24,7 @@ impl World {
             } else if one.tier == other.tier {
                 Outcome::Done
             } else if !ordered.take(one.page) || !ordered.take(other.page) {
-                // It is on its way already.
+                // One of the pages is on its way already.
                 Outcome::Busy
             } else {
                 left.push_back((at, one, other));

@@ -132,7 +132,7 @@ impl World {
             answers[at].0 = if to.index() >= self.topology.tiers.len() {
                 Outcome::Unsupported
             } else if !ordered.take(found.page) {
-                // It is on its way already.
+                // The page is on its way already.
                 Outcome::Busy
             } else if found.tier == to {
                 Outcome::Done

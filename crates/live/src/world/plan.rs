@@ -10,11 +10,11 @@ use terrace_policy::{PageId, Resize, SpaceId};
 /// What would become of pages that lie side by side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// They move from one tier to another.
+    /// The pages move from one tier to another.
     Move(TierId, TierId),
-    /// They change places with pages of another tier.
+    /// The pages change places with pages of another tier.
     Exchange(TierId, TierId),
-    /// They become pages of this size.
+    /// The pages become pages of this size.
     Resize(PageSize),
 }
 

@@ -75,7 +75,7 @@ impl World {
         }
         match space.pages.get(first) {
             Some((page, _)) if page.size == order.to => Outcome::Done,
-            // Its mapping has ended or shrunk.
+            // The page's mapping has ended or shrunk.
             _ => Outcome::Gone,
         }
     }

@@ -13,7 +13,7 @@ pub(super) fn take_tracker(trackers: &Trackers, managed: Managed, kernel: &dyn K
     let pid = space.process.pid;
     let Some(tracker) = trackers.take(pid) else { return };
     if !kernel.has_same_memory(&space.process) {
-        // It may be that of a program which the process has executed since; whoever adopts that takes it.
+        // The descriptor may belong to a program which the process has executed since; whoever adopts that program takes it.
         trackers.give_back(pid, tracker);
         return;
     }

@@ -48,7 +48,7 @@ impl Machine {
         std::fs::remove_file(self.folder.path().join(path.trim_start_matches('/'))).unwrap();
     }
 
-    /// Its kernel.
+    /// The machine's kernel.
     pub fn kernel(&self) -> Rooted {
         Rooted::new(self.folder.path())
     }

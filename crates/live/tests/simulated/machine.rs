@@ -49,7 +49,7 @@ pub struct Program {
     parent: u32,
     /// How many programs the process has executed.
     executed: u64,
-    /// It has its parent's memory until it executes a program.
+    /// The process has its parent's memory until it executes a program.
     in_vfork: bool,
     pub areas: BTreeMap<u64, Area>,
     pub pages: BTreeMap<u64, Page>,

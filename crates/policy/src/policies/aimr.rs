@@ -49,7 +49,7 @@ struct State {
     dirty: bool,
     /// A dirty page was stored to since the hand's last visit but one.
     suggested: bool,
-    /// It was suggested once while in the fast tier. Kept as long as the list has the page.
+    /// The page was suggested once while in the fast tier. The mark stays as long as the list has the page.
     intensive: bool,
 }
 
@@ -128,7 +128,7 @@ impl Aimr {
     fn arrived(&mut self, page: PageId, tier: TierId) {
         let state = self.pages.entry(page);
         if tier == self.fast {
-            // It comes because it was accessed.
+            // A page comes to the fast tier because it was accessed.
             *state = State { referenced: true, ..State::default() };
             self.ghosts.remove(page);
             return;

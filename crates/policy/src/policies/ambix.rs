@@ -178,7 +178,7 @@ enum Phase {
     Idle,
     /// The slow tier's bits were cleared for Switch.
     ThenSwitch,
-    /// They were cleared for Threshold's PROMOTE.
+    /// The slow tier's bits were cleared for Threshold's PROMOTE.
     ThenPromote,
 }
 

@@ -379,7 +379,7 @@ impl BlockHotness {
             let worth_it = wanted == 2 || wanted == 1 && dense;
             block.target = match self.parameters.straddling {
                 _ if wanted == 0 || stopped => 0,
-                // It stays where it is while nobody needs the room.
+                // The block's pages stay where they are while nobody needs the room.
                 _ if !worth_it => block.pages[0].min(room),
                 _ if size <= room => size,
                 Straddling::Split => room,

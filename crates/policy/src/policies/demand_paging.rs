@@ -58,13 +58,13 @@ pub struct Parameters {
 /// What a page that is to move moves for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
-    /// It comes into free memory of the fast tier.
+    /// The page comes into free memory of the fast tier.
     Arriving,
-    /// It comes when its victim has gone.
+    /// The page comes when its victim has gone.
     Waiting,
-    /// It goes to make room for this page.
+    /// The page goes to make room for this other page.
     Victim(PageId),
-    /// It goes so that memory is free.
+    /// The page goes so that memory is free.
     Pool,
 }
 
@@ -210,7 +210,7 @@ impl DemandPaging {
                 continue;
             }
             if number > 0 {
-                // Its trap would stay with it.
+                // The trap of the page would stay with it.
                 memory.watch(&[next], Watch::Off);
             }
             if memory.topology().free_pages(self.fast) >= self.arriving + pages {
@@ -392,7 +392,7 @@ mod tests {
         assert!(access(&mut driver, 8, 1, false));
         assert_eq!(fast(&driver).iter().filter(|vpn| (8..=10).contains(*vpn)).count(), 3);
         assert_eq!(driver.report().stats.integer("prefetched"), 2);
-        // They are trapped no more.
+        // Accesses to the neighbours are trapped no more.
         let faults = driver.report().stats.integer("promoted");
         driver.touch(PageId::new(0, 9), false);
         driver.advance(millis(1));

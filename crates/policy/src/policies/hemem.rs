@@ -68,7 +68,7 @@ struct Counts {
     writes: u16,
     /// Coolings that these counts have been through.
     cooled: u32,
-    /// It waits in the queue of hot pages.
+    /// The page waits in the queue of hot pages.
     queued: bool,
 }
 

@@ -70,7 +70,7 @@ pub enum Sizes {
 /// How 2 MiB pages get to another place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Choice)]
 pub enum CopyPages {
-    /// Their bytes are copied.
+    /// The bytes of the pages are copied.
     #[default]
     Copy,
     /// The hypervisor exchanges what it maps there (Trident^PV). Where there is none, they are copied.

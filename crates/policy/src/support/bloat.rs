@@ -118,7 +118,7 @@ impl BloatRecovery {
         let ticket = memory.resize(&split);
         self.pending.ordered(ticket, split.len());
         if let Some(first) = split.first() {
-            // Their pieces come next.
+            // The pieces of the split pages come next.
             self.hand = self.hand.min(first.page);
         }
     }
@@ -145,7 +145,7 @@ impl BloatRecovery {
                 }
                 faults.split(page, PageSize::Giant);
             }
-            // It stays whole: go past it.
+            // The page stays whole: go past it.
             None => self.hand = self.hand.max(page.plus(1)),
         }
         true

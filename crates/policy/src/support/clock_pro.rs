@@ -14,7 +14,7 @@ enum Kind {
     Cold {
         test: bool,
     },
-    /// It left within its test period.
+    /// The page left within its test period.
     Ghost,
 }
 
@@ -66,7 +66,7 @@ impl ClockPro {
     pub fn present(&mut self, page: PageId, referenced: bool) {
         let (at, referenced) = match self.index.get(&page) {
             Some(at) if self.nodes[*at].kind != Kind::Ghost => (*at, referenced),
-            // It came without a word, or was to leave and did not.
+            // The page came without a signal, or was to leave and did not.
             _ => (self.enter(page, Kind::Cold { test: true }), false),
         };
         let node = &mut self.nodes[at];
@@ -95,7 +95,7 @@ impl ClockPro {
     pub fn arrive(&mut self, page: PageId) {
         match self.index.get(&page).map(|at| self.nodes[*at].kind) {
             Some(Kind::Ghost) => {
-                // It would have been there with more room for cold pages.
+                // The page would have been present with more room for cold pages.
                 self.adapt(1);
                 self.enter(page, Kind::Hot);
                 self.balance();

@@ -7,7 +7,7 @@ use terrace_model::{PageSize, TierId};
 /// A range that is to become one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Its first page.
+    /// The range's first page.
     pub page: PageId,
     /// The size of the page.
     pub size: PageSize,

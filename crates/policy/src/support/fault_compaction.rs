@@ -18,19 +18,19 @@ use terrace_model::{PageSize, TierId};
 /// What a fault does that finds no free block for a huge page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Choice)]
 pub enum Defrag {
-    /// It waits for direct reclaim and compaction.
+    /// The fault waits for direct reclaim and compaction.
     #[choice("always")]
     Always,
-    /// It takes a base page and wakes the daemon that compacts.
+    /// The fault takes a base page and wakes the daemon that compacts.
     #[choice("defer")]
     Defer,
     /// The first where the program asked for huge pages (`MADV_HUGEPAGE`), else the second.
     #[choice("defer+madvise")]
     DeferMadvise,
-    /// It waits where the program asked for huge pages, else takes a base page.
+    /// The fault waits where the program asked for huge pages, else takes a base page.
     #[choice("madvise")]
     Madvise,
-    /// It takes a base page.
+    /// The fault takes a base page.
     #[default]
     #[choice("never")]
     Never,

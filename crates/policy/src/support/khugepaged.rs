@@ -107,7 +107,7 @@ impl Khugepaged {
         self.laps
     }
 
-    /// Its collapses.
+    /// The daemon's collapses.
     pub fn collapser(&self) -> &Collapser {
         &self.collapser
     }

@@ -8,8 +8,8 @@ pub enum Straddling {
     /// As many of its pages as fit go to the fast tier.
     #[default]
     Split,
-    /// It goes to the slow tier, and the next one is tried.
+    /// The structure goes to the slow tier, and the next one is tried.
     Skip,
-    /// It goes to the slow tier with all that come after it.
+    /// The structure goes to the slow tier with all that come after it.
     Stop,
 }

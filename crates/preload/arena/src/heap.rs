@@ -16,7 +16,7 @@ use terrace_placing::Placed;
 
 /// The heap is large from here on.
 const LARGE: usize = 8 << 20;
-/// It then grows by so much at a time.
+/// A large heap grows by so much at a time.
 const STEP: c_int = 16 << 20;
 /// Setting the step ends glibc's own adaption of the size from which it maps an allocation by itself: each time that such an
 /// allocation is freed, up to 32 MiB, those of its size come from the heap (malloc.c, `__libc_free`). It goes on here: so

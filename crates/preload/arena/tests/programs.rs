@@ -135,7 +135,7 @@ fn a_large_program_has_one_thread_more() {
     }
 }
 
-/// They lie on each thread's stack, and are more here than the helper needs for itself.
+/// Variables of each thread lie on its stack, and are more here than the helper needs for itself.
 #[test]
 fn a_program_with_many_variables_of_each_thread_has_it_too() {
     assert!(compile(FOLDER.path(), "cases", "local", &["-DLOCAL_BYTES=400000"]));

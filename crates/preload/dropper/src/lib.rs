@@ -217,7 +217,7 @@ fn drop_piece(maps: c_int, piece: &Range<u64>) -> u64 {
     let mut at = piece.start;
     while at < piece.end {
         let Some((end, page)) = shared_until(maps, at) else {
-            // It is an area, so it is mapped and shared, as far as this library knows.
+            // The address lies in an area, so it is mapped and shared, as far as this library knows.
             areas::lose();
             return LOST;
         };

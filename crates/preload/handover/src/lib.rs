@@ -76,7 +76,7 @@ impl Descriptor {
         (number >= 0).then_some(Descriptor(number))
     }
 
-    /// Its number, which stays open as long as this lives.
+    /// The descriptor's number, which stays open as long as this value lives.
     pub fn number(&self) -> c_int {
         self.0
     }

@@ -131,7 +131,7 @@ pub trait Hooks {
     /// An object is about to change its size.
     fn resizing(pointer: Pointer) -> Self::Resized;
 
-    /// It has: it is at `new` now, or still at `old` with its old size where `new` is null.
+    /// An object has changed its size: it is at `new` now, or still at `old` with its old size where `new` is null.
     fn resized(object: Self::Resized, old: Pointer, new: Pointer, bytes: usize);
 }
 

@@ -172,7 +172,7 @@ impl Next {
         }
     }
 
-    /// Its address; 0 where it is not there.
+    /// The function's address; 0 where there is none.
     pub fn address(&self) -> usize {
         let known = self.address.load(Relaxed);
         if known != 0 {

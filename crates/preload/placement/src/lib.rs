@@ -61,7 +61,7 @@ impl Text {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Module {
-    /// Its name without the folder.
+    /// The module's name without the folder.
     pub name: Text,
     /// What its linker called the build; empty where it did not, or nobody knows.
     pub build_id: Text,
@@ -132,7 +132,7 @@ pub struct Row {
     pub left: AtomicU64,
     /// Objects that were placed.
     pub objects: AtomicU64,
-    /// Their pages: those that went the first way, and the others.
+    /// Pages of these objects: those that went the first way, and the others.
     pub pages: [AtomicU64; 2],
     /// Objects that the kernel, or the library for want of room, did not place.
     pub refused: AtomicU64,
@@ -331,12 +331,12 @@ impl Table {
         Some(Table { head: known, rows })
     }
 
-    /// Its beginning.
+    /// The beginning of the table.
     pub fn head(&self) -> &'static Head {
         self.head
     }
 
-    /// Its rows.
+    /// The rows of the table.
     pub fn rows(&self) -> &'static [Row] {
         self.rows
     }

@@ -41,9 +41,9 @@ const CLAIMED: u64 = 0b11;
 pub struct Structure {
     /// The process.
     pub pid: u32,
-    /// Its first byte.
+    /// The structure's first byte.
     pub start: u64,
-    /// Its size.
+    /// The structure's size.
     pub bytes: u64,
 }
 

@@ -66,7 +66,7 @@ pub fn resizing(pointer: usize) -> Option<Placed> {
     Some(object)
 }
 
-/// It has: it is at `new` now, or still at `old` with its old size where `new` is 0.
+/// An object has changed its size: it is at `new` now, or still at `old` with its old size where `new` is 0.
 pub fn resized(object: Option<Placed>, old: usize, new: usize, bytes: usize) {
     let (Some(object), Some(table)) = (object, TABLE.get()) else { return };
     let (pointer, bytes) = if new == 0 { (old, object.bytes) } else { (new, bytes) };

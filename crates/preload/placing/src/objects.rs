@@ -13,7 +13,7 @@ const REACH: usize = 64;
 
 /// Never used.
 const EMPTY: usize = 0;
-/// Its object is gone, or about to come.
+/// The slot's object is gone, or about to come.
 const GONE: usize = 1;
 
 /// An object that was placed.
@@ -21,7 +21,7 @@ const GONE: usize = 1;
 pub struct Placed {
     /// Where it is.
     pub pointer: usize,
-    /// Its bytes.
+    /// The object's size in bytes.
     pub bytes: usize,
     /// The row of the table.
     pub row: usize,

@@ -369,7 +369,7 @@ fn wait_until(mut ready: impl FnMut() -> bool) -> bool {
         return true;
     }
     let header = shared().header();
-    // It may sleep until more is handed over than there is room for.
+    // The recorder may sleep until more is handed over than there is room for.
     wake_recorder();
     for nanos in NAPS {
         nap(nanos);

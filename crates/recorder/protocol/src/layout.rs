@@ -140,7 +140,7 @@ impl Lease {
     }
 }
 
-/// Its own cache line.
+/// A value with a cache line of its own.
 #[derive(Default)]
 #[repr(C, align(64))]
 pub struct Aligned<T>(pub T);

@@ -24,7 +24,7 @@ pub(super) struct Source {
     pub resized: Option<Object>,
 }
 
-/// Its number, the process's own id, and its place in the shared table.
+/// A registration: its number, the process's own id, and its place in the shared table.
 pub(super) type Registration = (u64, u64, usize);
 
 impl Collector {

@@ -49,9 +49,9 @@ pub(super) enum Deed {
         range: AddressRange,
         write: bool,
     },
-    /// It enqueued a kernel in this queue.
+    /// The host enqueued a kernel in this queue.
     Enqueue(u64),
-    /// It waited for this launch of those that overlap.
+    /// The host waited for this launch of those that overlap.
     Wait(u64),
 }
 
@@ -427,7 +427,7 @@ impl Collector {
 
     fn deliver(&mut self) {
         if !self.stream.batch().is_empty() {
-            // Its own events are part of it; all others before it have been delivered.
+            // The batch's own events are part of it; all others before it have been delivered.
             let own = self.stream.batch().events.iter().find(|event| event.sequence > 0);
             let after = own.map_or(self.sequence, |event| event.sequence - 1);
             let batch = self.stream.take(after);

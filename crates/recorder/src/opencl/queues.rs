@@ -28,7 +28,7 @@ impl Queues {
         self.running.push((queue, blocks));
     }
 
-    /// It has returned: the host has waited.
+    /// The call has returned: the host has waited.
     pub fn returns(&mut self, held: &mut Vec<Deed>) {
         for (queue, blocks) in std::mem::take(&mut self.running) {
             if blocks {

@@ -15,9 +15,9 @@ pub const LANES: usize = 32;
 /// A step of a work-item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// It comes to a piece of straight code.
+    /// The work-item comes to a piece of straight code.
     Enter(u32),
-    /// It accesses memory.
+    /// The work-item accesses memory.
     Access(LaneAccess),
 }
 
@@ -41,7 +41,7 @@ pub struct LaneAccess {
 pub struct Lane {
     /// The piece of code that it was in.
     pub piece: Option<u32>,
-    /// Its steps.
+    /// The work-item's steps.
     pub steps: Vec<Step>,
     at: usize,
 }

@@ -19,7 +19,7 @@ pub enum Message {
     ItemEnd { item: u32, instructions: u32 },
     /// A work-group of so many work-items begins.
     GroupBegin { items: u32 },
-    /// It ends.
+    /// The work-group ends.
     GroupEnd,
     /// All work-items of the group have come to a barrier.
     Barrier,
@@ -27,11 +27,11 @@ pub enum Message {
     Argument { address: u64, name: String },
     /// A kernel begins.
     KernelBegin { name: String, groups: u64 },
-    /// It ends.
+    /// The kernel ends.
     KernelEnd,
     /// A buffer appears, allocated by code at `offset` of the file `module`; `initialized` by the host at once.
     Allocate { address: u64, bytes: u64, initialized: bool, module: String, offset: u64 },
-    /// It disappears.
+    /// A buffer disappears.
     Free { address: u64 },
     /// The host reads or writes a buffer.
     Host { address: u64, bytes: u64, write: bool },
@@ -41,7 +41,7 @@ pub enum Message {
     Enqueue { queue: u64 },
     /// A call begins in which the commands of a queue may run; it `blocks` until they have.
     Run { queue: u64, blocks: bool },
-    /// It has returned.
+    /// The call has returned.
     Return,
 }
 

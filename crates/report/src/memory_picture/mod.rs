@@ -32,7 +32,7 @@ pub struct MemoryPicture {
 pub struct MemoryPanel {
     /// What it shows.
     pub title: String,
-    /// Its figures, in words.
+    /// The panel's figures, in words.
     pub note: String,
     /// Frames in all.
     pub frames: u64,

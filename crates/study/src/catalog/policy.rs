@@ -29,7 +29,7 @@ pub struct PolicyPage {
 /// A variant of a policy.
 #[derive(Debug, Serialize)]
 pub struct AlgorithmPage {
-    /// Its word.
+    /// The word that chooses the variant.
     pub name: &'static str,
     /// In a line.
     pub summary: String,
@@ -40,7 +40,7 @@ pub struct AlgorithmPage {
 /// A capability that a policy needs.
 #[derive(Debug, Serialize)]
 pub struct Need {
-    /// Its word.
+    /// The capability's word.
     pub name: &'static str,
     /// In a line.
     pub meaning: &'static str,
@@ -51,7 +51,7 @@ pub struct Need {
 pub struct ParameterPage {
     /// The value in force.
     pub value: String,
-    /// Its declaration.
+    /// The parameter's declaration.
     #[serde(flatten)]
     pub info: ParameterInfo,
 }

@@ -10,11 +10,11 @@ use std::collections::BTreeMap;
 /// Programs that run side by side under a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bundle {
-    /// Its name.
+    /// The bundle's name.
     pub name: String,
     /// The published bundle.
     pub stands_for: String,
-    /// Its programs, as the words of a mix: names of the suite, and workloads with their parameters.
+    /// The bundle's programs, as the words of a mix: names of the suite, and workloads with their parameters.
     pub programs: Vec<String>,
     /// How it differs from the published one beyond what its programs do; empty for nothing.
     pub differs: String,

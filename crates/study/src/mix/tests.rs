@@ -23,7 +23,7 @@ fn drawn_mixes_are_the_same_everywhere() {
     for number in 1..=DRAWN {
         let built_in = drawn(number);
         assert_eq!(built_in.programs.len(), 16);
-        // It needs no recording, and 16 of its programs fill 128 MiB but for a few.
+        // The mix needs no recording, and 16 of its programs fill 128 MiB but for a few.
         let mix = parse(&built_in.name).unwrap();
         let mut bytes = 0;
         for program in &built_in.programs {

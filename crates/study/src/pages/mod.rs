@@ -68,7 +68,7 @@ impl AdvisePages {
     /// A question that is wrong, an input that fails, a caller who stopped.
     pub fn run(&self, input: Input, progress: &dyn Progress) -> Result<PageAdvice, Error> {
         let ways = self.ways()?;
-        // It is read once: a command needs no recording beside.
+        // A live input is read once: a command needs no recording beside.
         let live = input.is_live();
         let folder = tempfile::tempdir().map_err(Error::Folder)?;
         let input = if live { record::once(input, folder.path(), progress)? } else { input };

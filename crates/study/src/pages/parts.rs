@@ -11,7 +11,7 @@ use terrace_sim::{Part, PartCost, PartUse};
 /// What is known of a region.
 #[derive(Clone, Debug, Serialize)]
 pub struct Region {
-    /// Its name, with its process where there are several.
+    /// The region's name, with its process where there are several.
     pub name: String,
     /// The process it belongs to.
     pub process: u32,
@@ -88,7 +88,8 @@ pub struct SizedRegion {
     pub mappable_bytes: u64,
     /// Untouched bytes in these places.
     pub bloat_bytes: u64,
-    /// Its share of what that size saves of the cycles with base pages, outside the kernel; absent where it did not run.
+    /// The region's share of what that size saves of the cycles with base pages, outside the kernel; absent where the size
+    /// did not run.
     pub gain: Option<f64>,
 }
 

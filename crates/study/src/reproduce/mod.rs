@@ -48,7 +48,7 @@ pub struct Reproduction {
 /// A claim with the published number, ours, and whether it holds.
 #[derive(Clone, Debug, Serialize)]
 pub struct ClaimResult {
-    /// Its name.
+    /// The claim's name.
     pub id: String,
     /// What it states: a value, an order or a shape.
     pub kind: ClaimKind,
@@ -82,10 +82,10 @@ pub struct ClaimResult {
 /// Whether a claim holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
-    /// It holds.
+    /// The claim holds.
     #[serde(rename = "reproduced")]
     Reproduced,
-    /// It does not hold.
+    /// The claim does not hold.
     #[serde(rename = "not reproduced")]
     NotReproduced,
     /// Some of its runs are missing.

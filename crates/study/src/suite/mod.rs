@@ -26,13 +26,13 @@ use std::path::{Path, PathBuf};
 pub enum State {
     /// Commands that it needs are not installed; these.
     Lacks(Vec<String>),
-    /// It can be recorded.
+    /// The entry can be recorded.
     Ready,
     /// What it is has changed since it was recorded.
     Outdated,
-    /// It is recorded.
+    /// The entry is recorded.
     Recorded(Box<Manifest>),
-    /// It is a built-in workload, which needs no recording.
+    /// The entry is a built-in workload, which needs no recording.
     BuiltIn,
 }
 

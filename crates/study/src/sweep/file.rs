@@ -57,9 +57,9 @@ pub struct SweepFile {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkloadTable {
-    /// Its name.
+    /// The workload's name.
     pub name: String,
-    /// Its parameters: a value, or a list of values to try.
+    /// The workload's parameters: a value, or a list of values to try.
     #[serde(default)]
     pub set: BTreeMap<String, toml::Value>,
 }

@@ -47,7 +47,7 @@ impl InputWord {
         let line = identity.lines().nth(1)?;
         match line.strip_prefix("workload ").or_else(|| line.strip_prefix("mix ")) {
             Some(word) => Some(word),
-            // Its length and the time of its last change follow.
+            // The trace's length and the time of its last change follow.
             None => line.strip_prefix("trace ")?.rsplitn(3, ' ').nth(2),
         }
     }

@@ -64,7 +64,7 @@ pub struct TunedRun {
 /// A parameter that was searched. Values are texts with their units.
 #[derive(Clone, Debug, Serialize)]
 pub struct TunedParameter {
-    /// Its name.
+    /// The parameter's name.
     pub name: String,
     /// Smallest value that was tried.
     pub low: String,

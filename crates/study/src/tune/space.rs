@@ -8,7 +8,7 @@ use toml::{Table, Value};
 /// A parameter that can be searched.
 #[derive(Clone, Debug)]
 pub struct Dimension {
-    /// Its name.
+    /// The parameter's name.
     pub name: String,
     /// What its numbers mean.
     pub kind: Kind,

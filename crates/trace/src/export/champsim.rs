@@ -52,7 +52,7 @@ struct Instruction {
     stores: Vec<u64>,
     /// Source registers, each once.
     sources: Vec<u8>,
-    /// Its number among the records with loads, where it has any.
+    /// The instruction's number among the records with loads, where it has any.
     number: Option<u64>,
 }
 

@@ -61,7 +61,7 @@ pub enum ExportError {
     /// The stream that was asked for never came.
     #[error("the trace has no stream {asked}; its streams are {there}")]
     NoStream {
-        /// Its number.
+        /// The stream's number.
         asked: u32,
         /// Numbers of the streams that the trace has, in words.
         there: String,

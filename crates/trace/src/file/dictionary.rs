@@ -101,7 +101,7 @@ trait Entry: Copy + Default {
     fn is_free(self) -> bool;
     /// Whether this is the description's slot. A free one is no description's: their sizes are not 0.
     fn is(self, key: Packed, pc: u64) -> bool;
-    /// Its lowest bits are the best.
+    /// A hash of the description. The lowest bits of the hash are the best.
     fn hash(key: Packed, pc: u64) -> u64;
 }
 

@@ -21,13 +21,13 @@ const MAX_TOTALS_BYTES: u64 = 64 + 30 * MAX_STREAMS as u64;
 pub struct ChunkInfo {
     /// Where it begins in the file, in bytes.
     pub offset: u64,
-    /// Its length in the file, head included.
+    /// The chunk's length in the file, head included.
     pub bytes: u32,
     /// Number of its first access within the trace.
     pub first_access: u64,
-    /// Its accesses.
+    /// The chunk's accesses.
     pub accesses: u32,
-    /// Its streams, by number.
+    /// The chunk's streams, by number.
     pub streams: Vec<u32>,
 }
 

@@ -43,7 +43,7 @@ pub enum WriteError {
 pub struct Summary {
     /// Length of the file.
     pub file_bytes: u64,
-    /// Its chunks.
+    /// Chunks of the file.
     pub chunks: u64,
     /// What it holds.
     pub totals: Totals,

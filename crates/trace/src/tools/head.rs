@@ -35,7 +35,7 @@ pub enum HeadItem {
     Event {
         /// Number of its stream.
         stream: u32,
-        /// Its place in the order that all streams share.
+        /// The event's place in the order that all streams share.
         #[serde(skip_serializing_if = "Option::is_none")]
         sequence: Option<u64>,
         /// What happened.

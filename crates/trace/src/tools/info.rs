@@ -10,11 +10,11 @@ use std::path::Path;
 pub struct TraceInfo {
     /// The file.
     pub path: String,
-    /// Its format.
+    /// The file's format.
     pub format: Format,
     /// What it says about itself.
     pub header: Header,
-    /// Its length.
+    /// The file's length.
     pub file_bytes: u64,
     /// File length over accesses; 0 for a trace without any.
     pub bytes_per_access: f64,

@@ -11,7 +11,7 @@ use std::path::Path;
 pub struct VerifyReport {
     /// The file.
     pub path: String,
-    /// Its format.
+    /// The file's format.
     pub format: Format,
     /// What was read.
     pub totals: Totals,

@@ -37,7 +37,7 @@ impl FromStr for DeviceChoice {
 #[derive(Clone, Debug)]
 pub(super) struct Device {
     pub handle: Handle,
-    /// Its own name and its platform's.
+    /// The device's own name and its platform's.
     pub name: String,
     pub platform: String,
     is_gpu: bool,

@@ -25,7 +25,7 @@ pub struct GpuRun {
     pub device: String,
     /// The name of its implementation of OpenCL.
     pub platform: String,
-    /// Its kernels, in the order in which each came first.
+    /// Kernels of the run, in the order in which each came first.
     pub kernels: Vec<KernelRun>,
     /// Of all data structures at the end.
     pub checksum: u64,
@@ -43,7 +43,7 @@ impl GpuRun {
 /// What a kernel took.
 #[derive(Clone, Debug)]
 pub struct KernelRun {
-    /// Its name.
+    /// The kernel's name.
     pub name: &'static str,
     /// How often it was launched.
     pub launches: u64,
@@ -54,7 +54,7 @@ pub struct KernelRun {
 /// How an attempt to run kernels on a device ended.
 #[derive(Clone, Debug)]
 pub enum GpuOutcome {
-    /// They ran.
+    /// The kernels ran.
     Ran(GpuRun),
     /// There is no such device: why, and what to do next.
     NoDevice(String),

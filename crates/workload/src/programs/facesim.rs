@@ -58,8 +58,8 @@ const VISIT_ACCESSES: u64 = 1 + 4 + STIFFNESS_PIECES + 8;
 const VECTOR_ACCESSES: u64 = 2 + 6 + 4;
 /// Tetrahedra of a cell.
 const PARTS: u64 = 5;
-/// Their corners, as a cell's corners: one bit for each direction. The cells beside it have the mirror image, so that faces
-/// meet.
+/// Corners of the tetrahedra, as corners of the cell: one bit for each direction. The cells beside it have the mirror image,
+/// so that faces meet.
 const CORNERS: [[u64; 4]; PARTS as usize] =
     [[0, 3, 5, 6], [1, 0, 3, 5], [2, 0, 3, 6], [4, 0, 5, 6], [7, 3, 5, 6]];
 

@@ -162,7 +162,7 @@ impl Program for ColumnStore {
             program
                 .nodes
                 .push(program.layout.array("skip list", NODE_BYTES * 2 * (most + 1).next_power_of_two()));
-            // It fills from its beginning, like the memtable: initialisation leaves it alone.
+            // The skip list fills from its beginning, like the memtable: initialisation leaves it alone.
             program.layout.touched.pop();
             let mut reserve = |bytes: u64| {
                 let room = Extents::room(most * bytes, EXTENT);

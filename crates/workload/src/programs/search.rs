@@ -60,7 +60,7 @@ const SKIP_BYTES: u64 = 32;
 /// Most that is read of a list.
 const LONGEST_READ: u64 = 256 << 10;
 const DOCUMENT_BYTES: u64 = 1024;
-/// Its length and what else ranks a document.
+/// The length of a document and what else ranks it.
 const SCORE_BYTES: u64 = 32;
 /// Title, address and what else a page of results shows of a document.
 const HEAD_BYTES: u64 = 256;

@@ -18,7 +18,7 @@ struct Range {
     coverage: f64,
     bucket: usize,
     tier: TierId,
-    /// Its one valid place in the queues.
+    /// The one valid place of the range in the queues.
     turn: u64,
 }
 

@@ -7,9 +7,9 @@ use terrace_model::{Frame, PageSize};
 /// What became of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placed {
-    /// It is at its place, or will be by what was ordered for others.
+    /// The page is at its place, or will be by what was ordered for others.
     There,
-    /// It is ordered there.
+    /// A relocation of the page to its place was ordered.
     Ordered,
     /// What lies there cannot move now.
     Busy,

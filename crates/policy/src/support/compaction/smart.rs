@@ -154,7 +154,7 @@ impl Smart {
 
 enum Drained {
     Order(Vec<Relocate>),
-    /// It is over: whether the source is empty.
+    /// The work on the source is over: whether the source is empty.
     Empty(bool),
 }
 
