@@ -120,7 +120,7 @@ impl Memory {
         (start != -1).then_some(Memory { start: start as *mut u8, bytes, pages: Pages::Giant })
     }
 
-    /// Memory that [`Memory::into_parts`] told.
+    /// Memory that [`Memory::into_parts`] returned.
     ///
     /// # Safety
     /// The parts came from there, and nobody else makes memory of them.
@@ -236,7 +236,7 @@ fn split(start: usize, bytes: usize) -> Result<(), c_int> {
 
 fn bind(start: *mut u8, bytes: usize, mode: c_int, nodes: u64) -> Result<(), c_int> {
     let nodes = [nodes, 0];
-    // SAFETY: The set has more bits than are told (`mbind` reads one less); pages move and no byte changes.
+    // SAFETY: The set has more bits than the call states (`mbind` reads one less); pages move and no byte changes.
     let result = unsafe { libc::syscall(libc::SYS_mbind, start, bytes, mode, nodes.as_ptr(), 65usize, MOVE) };
     system::checked(result).map(|_| ())
 }

@@ -231,7 +231,7 @@ impl Drop for File {
     }
 }
 
-/// The kibibytes that a line such as `MemTotal:  123 kB` of a file of the kernel's tells, in bytes.
+/// The kibibytes that a line such as `MemTotal:  123 kB` of a file of the kernel's states, in bytes.
 pub fn line_of(text: &[u8], name: &str) -> Option<u64> {
     let line = text.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(name.as_bytes()))?;
     let digits = line.iter().skip_while(|byte| !byte.is_ascii_digit());

@@ -52,7 +52,7 @@ impl Userfault {
     fn ask(&self, request: libc::Ioctl, numbers: &mut [u64]) -> bool {
         let expected = (request >> 16) as usize & 0x3fff;
         debug_assert_eq!(size_of_val(numbers), expected, "the structure of the request");
-        // SAFETY: The numbers are the structure that the request names, of the size that the request tells.
+        // SAFETY: The numbers are the structure that the request names, of the size that the request states.
         unsafe { libc::ioctl(self.0, request, numbers.as_mut_ptr()) == 0 }
     }
 

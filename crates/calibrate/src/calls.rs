@@ -323,7 +323,7 @@ fn can_move(nodes: &[i32]) -> Result<(), String> {
 fn allowed_processors() -> io::Result<Vec<usize>> {
     // SAFETY: All bits zero is an empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: A set of the size that is told.
+    // SAFETY: A set of the size that the call states.
     if unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -341,7 +341,7 @@ fn pin(processor: usize) -> io::Result<()> {
         libc::CPU_SET(processor, &mut set);
         set
     };
-    // SAFETY: A set of the size that is told.
+    // SAFETY: A set of the size that the call states.
     match unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

@@ -2,7 +2,7 @@
 //!
 //! No setting of the system changes. Base pages: the process is started with transparent huge pages switched off for itself
 //! and all that it starts (`prctl`, `PR_SET_THP_DISABLE`). Huge pages: nothing is done where the system's setting is
-//! `always`; where it is `madvise`, the C library's allocator is told to ask for them (`GLIBC_TUNABLES`), and a preloaded
+//! `always`; where it is `madvise`, the C library's allocator is set to ask for them (`GLIBC_TUNABLES`), and a preloaded
 //! library asks for the program's other anonymous mappings (`crates/preload/pages`). A program that maps its memory by calls
 //! of its own is not reached, so the share of memory that lay in huge pages is measured too.
 

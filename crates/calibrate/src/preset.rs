@@ -31,7 +31,7 @@ pub fn here() -> Option<PathBuf> {
 
 /// Nanoseconds of a load from a cache, `at` counted from the nearest. What disturbs a chase only makes it slower, and
 /// no cache answers later than what lies behind it, so it is the least of its own median and theirs. `preset_llc` is
-/// the latency of the last level of the preset, which stays where this machine tells of fewer than three levels.
+/// the latency of the last level of the preset, which stays where this machine reports fewer than three levels.
 fn undisturbed(machine: &Measured, at: usize, preset_llc: f64) -> f64 {
     let behind = if machine.cache_latency.len() < 3 { preset_llc } else { machine.memory_latency.median };
     machine.cache_latency[at..].iter().map(|latency| latency.median).fold(behind, f64::min)

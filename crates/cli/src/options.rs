@@ -150,7 +150,7 @@ impl DesignOptions {
     }
 }
 
-/// What another run told of the program's data structures.
+/// What another run found out about the program's data structures.
 #[derive(Debug, Args)]
 pub struct HintsOption {
     /// Place data structures by what `terrace profile` counted on another input

@@ -358,7 +358,7 @@ fn recount(pid: u32) -> Option<(u64, u64)> {
     Some((pages, runs))
 }
 
-/// Frame numbers are for who may see them (CAP_SYS_ADMIN); everybody else is told so.
+/// Frame numbers are for who may see them (CAP_SYS_ADMIN); everybody else gets a message that says so.
 #[test]
 fn contiguity_counts_the_runs_of_a_process() {
     let mut process = Command::new("sleep").arg("60").spawn().unwrap();
@@ -392,7 +392,7 @@ fn contiguity_of_no_process_is_an_error_of_the_user_s() {
     assert!(said.contains("there is no process 4194304"), "{said}");
 }
 
-/// Who may not look is told who may. Root's own rights are laid down for the time of the command.
+/// Who may not look gets a message that says who may. Root's own rights are laid down for the time of the command.
 #[test]
 fn contiguity_says_who_may() {
     let folder = tempfile::tempdir().unwrap();

@@ -46,7 +46,7 @@ pub const VERSION: i64 = 1;
 /// Largest file that is read.
 const LARGEST: u64 = 64 << 20;
 
-/// What one run told of a program.
+/// What one run found out about a program.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Hints {
     /// The program's name, for messages.

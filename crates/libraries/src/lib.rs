@@ -46,7 +46,7 @@ fn one(package: &Path, target: &Path) {
     let mut cargo = Command::new(variable("CARGO"));
     cargo.args(["build", "--release", "--lib", "--manifest-path"]).arg(package.join("Cargo.toml"));
     cargo.arg("--target-dir").arg(target);
-    // What the outer build was told about flags, targets and wrappers (coverage, sanitizers, another processor) is
+    // What the outer build was given about flags, targets and wrappers (coverage, sanitizers, another processor) is
     // not meant for libraries that other programs load.
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();

@@ -1,4 +1,4 @@
-//! How fast a node's memory is, measured: for machines whose firmware does not tell.
+//! How fast a node's memory is, measured: for machines whose firmware does not state it.
 //!
 //! Threads on the node's nearest processors read a buffer that lies there. It is larger than most caches, on huge pages
 //! where they are to be had, so that neither caches nor page walks are measured. Other work on the machine slows the

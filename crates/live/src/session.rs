@@ -62,7 +62,8 @@ pub struct Config {
     pub offload: bool,
     /// The seed of the policy's random choices.
     pub seed: u64,
-    /// What another run told of the command's data structures; without a name the policy is then the one that places by it.
+    /// What another run found out about the command's data structures; without a name the policy is then the one that places
+    /// by it.
     pub hints: Option<Profile>,
 }
 

@@ -42,7 +42,7 @@ const RATES: [f64; 8] = [0.5, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 200.0];
 const GROUP: usize = 6;
 const BEATEN: Duration = Duration::from_secs(12);
 
-/// Accesses pages at random moments, each at the rate of its group; tells how often those of each group were.
+/// Accesses pages at random moments, each at the rate of its group; returns how often those of each group were.
 fn beater() {
     let pages = RATES.len() * GROUP;
     let area = map(0, pages as u64 * PAGE, SHARED, -1);
@@ -171,7 +171,7 @@ fn helped() -> Option<(World, Help)> {
     Some((world, help))
 }
 
-/// Time as the engine tells it.
+/// Time as the engine gives it.
 fn look(world: &mut World, may: bool) {
     world.set_now(Moment(world.kernel().now().as_nanos() as u64));
     world.sample_faults(&mut || may);
@@ -209,7 +209,7 @@ fn accesses_to_sampled_pages_are_exact_to_the_page() {
     let (pid, areas) = (program.child.id(), program.read_until("areas"));
     world.adopt(pid).unwrap();
     let pages = managed(&mut world, areas.len() as u64 * TOUCHED, false);
-    // The kernel tells no minor faults of System V segments; that shows when one is to be sampled.
+    // The kernel reports no minor faults of System V segments; that shows when one is to be sampled.
     let areas = &areas[..2];
     let all = areas.len() as u64 * TOUCHED;
     world.watch(&pages, Watch::Count);
@@ -224,7 +224,7 @@ fn accesses_to_sampled_pages_are_exact_to_the_page() {
         });
         world.refresh();
         assert_eq!(all_pages(&mut world).len() as u64, all, "what has no entry is still there");
-        // The last answers, which tell that the drops were done.
+        // The last answers, which report that the drops were done.
         std::thread::sleep(Duration::from_millis(20));
         look(&mut world, false);
         counts(&mut world);
@@ -236,7 +236,7 @@ fn accesses_to_sampled_pages_are_exact_to_the_page() {
         let of = |area: u64| touched(round, TOUCHED).map(move |(page, _)| (area / PAGE + page, kind));
         let expected: BTreeMap<u64, Option<bool>> = areas.iter().copied().flat_map(of).collect();
         let mut found: BTreeMap<u64, Option<bool>> = BTreeMap::new();
-        // The last fault is answered before it is told.
+        // The last fault is answered before it is reported.
         until("as many as were touched are found", || {
             look(&mut world, false);
             let counted = counts(&mut world).into_iter().filter(|count| count.accesses > 0);

@@ -75,7 +75,7 @@ fn scattered_pages_in_use_are_found_one_by_one() {
     let reported: u64 = accessed.iter().map(|region| region.end - region.start).sum();
     let right =
         accessed.iter().map(|region| region.clone().filter(|vpn| is_hot(*vpn)).count() as u64).sum::<u64>();
-    // Evenly divided, sixteen pages would be told for each in use.
+    // Evenly divided, sixteen pages would be reported for each in use.
     assert!(right >= 390 && reported <= right + right / 10, "{right} of 400 in {reported} pages");
     assert!(regions.count() <= 2 * most);
 }

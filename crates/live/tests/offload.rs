@@ -1,4 +1,4 @@
-//! A policy that the kernel carries out: what DAMON is told, and that it is told to stop.
+//! A policy that the kernel carries out: what DAMON is set to do, and that it is stopped.
 
 mod simulated;
 

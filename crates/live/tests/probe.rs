@@ -103,7 +103,7 @@ fn an_access_between_sending_out_and_looking_is_not_counted_twice() {
     // The page's fault was reported before the page was sent out again, or the page stayed in memory.
     let next = look(&kernel, &mut world, &mut probe);
     assert!(next == [IDLE] || next == [UNKNOWN], "{next:?}");
-    // Gone again by itself, as under reclaim, it tells by the fault alone.
+    // Gone again by itself, as under reclaim, the page shows its access by the fault alone.
     while look(&kernel, &mut world, &mut probe) != [IDLE] {}
     kernel.machine().touch(pid, first);
     kernel.machine().page_mut(pid, first).unwrap().1.place = Place::Swap;

@@ -14,7 +14,7 @@ use terrace_model::PageSize;
 const DEVICES: &str = "/sys/bus/event_source/devices";
 const ONE_IN: u64 = 5003;
 
-/// Two nodes and a sampler, as these files tell of it.
+/// Two nodes and a sampler, as these files describe it.
 fn machine(files: &[(&str, &str)]) -> Simulated {
     let kernel = Simulated::new("two-nodes-6.12", &[4096, 4096], 0, 1);
     let mut machine = kernel.machine();

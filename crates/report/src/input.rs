@@ -1,6 +1,6 @@
 //! What an input did: counts, footprint and the heat map of its addresses over time.
 
-/// What an input did to memory, as its event stream tells it, whatever the design.
+/// What an input did to memory, as its event stream shows it, whatever the design.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct InputSummary {
     /// Unique name of the input within a comparison; runs refer to it.

@@ -93,7 +93,7 @@ pub fn write_atomically(path: &Path, content: &[u8]) -> Result<(), WriteError> {
     commit(path.to_owned(), file)
 }
 
-/// Whether `path` can be written, told before there is anything to write: what stands there stays as it is.
+/// Whether `path` can be written, found out before there is anything to write: what stands there stays as it is.
 ///
 /// # Errors
 /// When a file of one byte cannot be written beside it.
@@ -104,7 +104,7 @@ pub fn try_to_write(path: &Path) -> Result<(), WriteError> {
     }
 }
 
-/// Whether files can be written into a folder, which is made only then where it is missing; told before there are any.
+/// Whether files can be written into a folder, which is made only then where it is missing; found out before there are any.
 ///
 /// # Errors
 /// When a file of one byte cannot be written into the folder, or into the nearest one above it that is there.

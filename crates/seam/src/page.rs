@@ -80,7 +80,7 @@ pub struct PageView {
     pub writable: bool,
     /// A ticket for this page is not done yet.
     pub in_flight: bool,
-    /// Where it lies exactly, in worlds that tell.
+    /// Where it lies exactly, in worlds that know.
     pub frame: Option<Frame>,
 }
 

@@ -41,7 +41,7 @@ fn a_link_that_is_narrower_than_its_memory_is_found() {
     near(found[1], 63.0 * 64.0 / 74.0, 0.05);
 }
 
-/// Half of the channel's rate makes half of the bandwidth, which nobody told.
+/// Half of the channel's rate makes half of the bandwidth, which nobody reported.
 #[test]
 fn what_a_machine_lost_is_found() {
     let slower = [("device.ddr.bus_bandwidth", "10 GB/s")];

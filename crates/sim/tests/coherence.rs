@@ -123,7 +123,7 @@ fn each_change_of_the_program_has_its_cause() {
     let dont_need = Event::Advise { range: range(0, 2), advice: Advice::DontNeed };
     assert_eq!(of("madvise", &|p| _ = p.event(dont_need.clone())), two);
     assert_eq!(of("mprotect", &|p| _ = p.event(protect(Protection::READ))), two);
-    // What a page may do beyond what it could needs nobody to be told.
+    // Nobody has to be notified of new rights of a page.
     let gains =
         |p: &mut Program| _ = p.event(protect(Protection { execute: true, ..Protection::READ_WRITE }));
     assert_eq!(of("mprotect", &gains), nothing);

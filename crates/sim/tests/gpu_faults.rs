@@ -75,7 +75,7 @@ fn the_seventeenth_fault_of_an_sm_waits_for_the_first() {
     let (sixteen, all) = (run("20 us", 16, &warps[..16]), run("20 us", 16, &warps));
     assert_eq!([&sixteen, &all].map(|outcome| outcome.stats.integer("gpu.fault.blocked")), [0, 1]);
     let more = cycles(&all) - cycles(&sixteen);
-    // It begins when the first ends, which began sixteen instructions earlier than the sixteenth.
+    // The seventeenth fault begins when the first ends, which began sixteen instructions earlier than the sixteenth.
     assert!((FAULT - 100..=FAULT).contains(&more), "{more}");
     let wider = run("20 us", 17, &warps);
     assert_eq!(wider.stats.integer("gpu.fault.blocked"), 0);

@@ -270,7 +270,7 @@ fn who_touches_a_page_on_its_way_waits() {
     let steps = [Do::Load(0), Do::Compute(4000), Do::Load(1)];
     let program = Kernels::new(&[("a", 1)]).warp(&steps).finish();
     let outcome = program.run(&bare("gpu-migrate-th", &slow), Options::default());
-    // It comes from where the page is then.
+    // The second load's data comes from where the page is then.
     assert_eq!([count(&outcome, "policy.own.moved"), bytes_read(&outcome)[0]], [1, 128]);
     let fast = bare("gpu-migrate-th", &[]);
     let waited = count(&outcome, "gpu.cycles") - count(&program.run(&fast, Options::default()), "gpu.cycles");

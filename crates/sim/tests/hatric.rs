@@ -87,7 +87,7 @@ fn the_transactions_of_figure_2_9() {
     for name in ["messages.invalidations", "messages.demotions", "messages.fill_notices", "dropped.matched"] {
         assert_eq!(more(&read, &shared, name), 0, "{name}");
     }
-    // A second walk that finds the line in the private caches sends no request, so a notice tells the directory its sets.
+    // A second walk that finds the line in the private caches sends no request, so a notice gives the directory the sets.
     let mut again = program;
     reads(&mut again, 4, 0, &[1]);
     let read = again.run(&design, Fidelity::Full);
@@ -225,7 +225,7 @@ fn set_numbers_say_where_to_look() {
     assert_eq!(sets(FillNotices::Message, SetNumbers::SixBits).0, 2 * 2);
     let (searched, notices) = sets(FillNotices::SearchAll, SetNumbers::Whole);
     assert_eq!(searched, 2 * 128);
-    // The faulting core's own store brought the line before its walk: that has to be told once in any case.
+    // The faulting core's own store brought the line before its walk: that has to be reported once in any case.
     assert_eq!(notices, 1);
 }
 
@@ -394,7 +394,7 @@ fn energy_is_counts_times_the_table() {
     let messages: u64 = messages.iter().map(|name| own(&outcome, &format!("messages.{name}"))).sum();
     near(joules(&outcome, "messages"), messages as f64 * 7e-9);
     near(joules(&outcome, "interrupts"), 0.0);
-    // One walk, without a page-walk cache, tells the directory of one entry. The access is to the line's entry of 6 bytes
+    // One walk, without a page-walk cache, notifies the directory of one entry. The access is to the line's entry of 6 bytes
     // and to two more with set numbers; with sets of six bits to one more; with fine tracking to a byte for each structure.
     let six_bits = HatricParameters { set_numbers: SetNumbers::SixBits, ..hatric() };
     let fine = HatricParameters { tracking: Tracking::Fine, ..hatric() };

@@ -70,7 +70,7 @@ fn scans_take_the_time_of_a_program_that_uses_all_cores() {
         assert_eq!(count(&beside, "policy.preempted"), 0);
         let [preempted, worked] = counts(&shared, ["policy.preempted", "policy.time"]);
         assert!(worked > 0 && preempted == worked, "{fidelity:?}: {preempted} of {worked} ns");
-        // It is the kernel's time, nothing else, and it makes the run longer.
+        // The policy's work is time of the kernel, nothing else, and makes the run longer.
         let cycle = Time::from_nanos_f64(shared.seconds_simulated * 1e9 / shared.cycles as f64);
         let in_kernel = [&shared, &beside].map(|run| count(run, "core.cycles.os"));
         let longer = cycle.times(in_kernel[0] - in_kernel[1]);

@@ -87,7 +87,7 @@ fn equal_mixes_have_equal_statistics() {
 
 #[test]
 fn programs_that_share_nothing_run_as_fast_as_alone() {
-    // They fit into the first two levels of their own cores.
+    // Both programs fit into the first two levels of their own cores.
     let specs = ["gups,bytes=128KiB,updates=3e5", "stream,bytes=32KiB,iterations=60"];
     let design = with_cores(4);
     let alone = specs.map(|spec| run(&design, workload(spec).as_mut(), Fidelity::Full));
@@ -183,7 +183,7 @@ fn a_program_without_a_region_begins_with_those_of_the_others() {
 
 #[test]
 fn a_slice_of_a_trace_goes_on_without_the_events_before_it() {
-    // Its first batch follows an event that is not in it.
+    // The first batch of the slice follows an event that is not in the slice.
     let mut batch = terrace_trace::Batch { after: 1000, ..terrace_trace::Batch::default() };
     (0..500).for_each(|at| batch.push(DATA + at % 16 * PAGE, 8, terrace_trace::AccessKind::Read, 0, 4));
     let program = MixedProgram { name: "slice".to_owned(), marks_region: false };

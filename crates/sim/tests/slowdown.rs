@@ -1,4 +1,4 @@
-//! A policy that is told to keep a slowdown keeps it.
+//! A policy that has to keep a slowdown keeps it.
 
 mod machine_support;
 
@@ -27,7 +27,7 @@ fn a_policy_that_is_given_a_slowdown_keeps_it() {
         let slowed = run("thermostat", &sets);
         let slowdown = slowed.seconds_simulated / fast.seconds_simulated - 1.0;
         assert!(slowdown <= target + 0.005, "{target}: {slowdown}");
-        // It found something to make slow: more than a twentieth of what is resident.
+        // The policy found something to make slow: more than a twentieth of what is resident.
         let pages = ["tier.slow.mean_pages", "tier.dram.mean_pages"].map(|name| slowed.stats.number(name));
         assert!(pages[0] > pages[1] / 20.0, "{target}: {pages:?}");
     }

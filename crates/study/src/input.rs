@@ -103,7 +103,7 @@ impl Drop for Left {
     }
 }
 
-/// A program that was asked to end by the user gets this long before it is told to.
+/// A program that the user has asked to end gets this long before Terrace ends it.
 const GRACE: Duration = Duration::from_secs(1);
 
 impl Ending {

@@ -1,4 +1,4 @@
-//! What one input tells of a program's data structures, for runs of the program on others.
+//! What one input shows of a program's data structures, for runs of the program on others.
 
 use crate::Error;
 use crate::figures::{readable, short};

@@ -77,7 +77,7 @@ pub struct Simulated {
     pub parts: Vec<PartUse>,
 }
 
-/// What else a run is to tell.
+/// What else a run is to report.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Extra {
     /// Pictures of memory.
@@ -421,7 +421,7 @@ fn start<'scope, T: Send + 'scope>(
     })
 }
 
-/// Feeds the summary, and tells how far the input is read.
+/// Feeds the summary, and reports how far the input is read.
 fn observe(
     name: &str,
     header: &terrace_trace::Header,

@@ -59,7 +59,7 @@ pub struct Shootdowns {
 }
 
 /// Measures and predicts. `machine`: the preset whose costs predict; without one the nearest to the processor. `said` is
-/// told what is measured.
+/// notified of what is measured.
 ///
 /// # Errors
 /// No such machine, or a kernel that lets nothing be measured.

@@ -61,11 +61,11 @@ impl Simulation {
 pub struct Settings<'a> {
     /// How closely to simulate.
     pub simulation: Simulation,
-    /// Who is told how far the study is.
+    /// Who gets reports of how far the study is.
     pub progress: &'a dyn Progress,
     /// The wish to stop.
     pub stop: Stop,
-    /// What another run told of data structures, for designs that would look at their input twice for it.
+    /// What another run found out about data structures, for designs that would look at their input twice for it.
     pub hints: Option<Trained>,
 }
 
@@ -74,13 +74,13 @@ pub struct Settings<'a> {
 pub struct Trained {
     /// The file, as it was named.
     pub file: String,
-    /// What it tells.
+    /// What it states.
     pub profile: Arc<Profile>,
-    /// A hash of what it tells, wherever the file lies.
+    /// A hash of what it states, wherever the file lies.
     id: String,
 }
 
-/// Files that tell the same are the same hints.
+/// Files that state the same are the same hints.
 impl PartialEq for Trained {
     fn eq(&self, other: &Trained) -> bool {
         self.id == other.id
@@ -100,7 +100,7 @@ impl Trained {
         Ok(Trained { file: path.display().to_string(), profile, id: short_name(&bare.to_text()) })
     }
 
-    /// A short name of what it tells.
+    /// A short name of what it states.
     pub(crate) fn id(&self) -> &str {
         &self.id
     }

@@ -8,13 +8,13 @@ use terrace_study::sweep::KEPT;
 
 /// Folders below a root that are looked into.
 const DEPTH: usize = 8;
-/// Files and folders that are looked at in one look; who gives a root of more is told.
+/// Files and folders that are looked at in one look; who gives a root of more gets a message.
 const ENTRIES: usize = 50_000;
 /// Larger files are not read.
 pub const LARGEST: u64 = 256 << 20;
 /// The beginning of a file that says whether it is of Terrace: its documents have their schema first.
 const BEGINNING: u64 = 256;
-/// The file that a comparison's folder has. What it holds is always told of.
+/// The file that a comparison's folder has. What it holds is always reported.
 const RESULTS: &str = "results.json";
 
 /// What tells a file from its earlier and later contents.
@@ -40,7 +40,7 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// Whether it is to be told of when it cannot be read: its name says that it holds results.
+    /// Whether it is reported when it cannot be read: its name says that it holds results.
     pub fn must_be_results(&self) -> bool {
         self.kept.is_some() || self.path.file_name().is_some_and(|name| name == RESULTS)
     }

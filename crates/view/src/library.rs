@@ -77,7 +77,7 @@ impl Library {
             }
             let next = self.numbers.len() as u32;
             let id = *self.numbers.entry(candidate.path.clone()).or_insert(next);
-            // A file that was named is told of whatever its name is.
+            // A file that was named is reported whatever its name is.
             let is_named = self.roots.contains(&candidate.path);
             let content = read(candidate, id, is_named);
             self.known.insert(candidate.path.clone(), Known { stamp: candidate.stamp, content });

@@ -98,7 +98,7 @@ fn what_is_damaged_is_named_and_the_rest_is_shown() {
     assert!(message("foreign").contains("no results of Terrace"));
     assert!(message("newer").contains("schema 99 is newer"));
     assert!(message("bytes").contains("UTF-8"), "{}", message("bytes"));
-    // A file that is named is told of whatever its name is.
+    // A file that is named is reported whatever its name is.
     let other = write(folder.path(), "x.json", "{}");
     assert_eq!(Library::open(vec![other]).unwrap().catalog().problems.len(), 1);
 }

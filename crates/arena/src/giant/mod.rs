@@ -111,7 +111,7 @@ pub fn allow(pages: u64) {
     }
 }
 
-/// Who is told why the pool was not changed. The first one stays.
+/// Who is notified of why the pool was not changed. The first one stays.
 pub fn listen(listener: fn(&Refused)) {
     let _ = LISTENER.set(listener);
 }

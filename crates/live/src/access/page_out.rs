@@ -31,7 +31,7 @@ pub struct PageOut {
     armed: BTreeSet<PageId>,
     /// When the last look sent pages out.
     sent: Duration,
-    /// The major faults on each processor; empty where the kernel does not tell of them.
+    /// The major faults on each processor; empty where the kernel does not report them.
     faults: Vec<Box<dyn Samples>>,
 }
 

@@ -22,7 +22,7 @@ struct NodeEntry {
     cpus: Vec<u32>,
     total_bytes: u64,
     free_bytes: u64,
-    /// From the firmware; null where it does not tell.
+    /// From the firmware; null where the firmware states none.
     read_latency_ns: Option<f64>,
     write_latency_ns: Option<f64>,
     read_bytes_per_second: Option<f64>,
@@ -43,7 +43,7 @@ struct TierEntry<'a> {
     write_latency_ns: f64,
     read_bytes_per_second: f64,
     write_bytes_per_second: f64,
-    /// The four above are assumed, for the firmware tells nothing.
+    /// The four above are assumed, for the firmware states nothing.
     assumed: bool,
 }
 

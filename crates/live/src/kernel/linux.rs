@@ -74,7 +74,7 @@ fn image(pid: u32) -> io::Result<Option<Image>> {
 
 impl Kernel for Linux {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        // The kernel's files tell no length, by which the standard library asks for 32 bytes first, then for twice as many.
+        // The kernel's files state no length, by which the standard library asks for 32 bytes first, then for twice as many.
         let mut bytes = Vec::with_capacity(READ);
         File::open(path)?.read_to_end(&mut bytes)?;
         Ok(bytes)

@@ -94,7 +94,7 @@ pub struct PageScan {
     pub any_of: u64,
     /// Pages are reported that have all of these.
     pub all_of: u64,
-    /// Categories to tell.
+    /// Categories to report.
     pub tell: u64,
     /// Protect the pages that match against writing, so that the next write shows again.
     pub protect: bool,

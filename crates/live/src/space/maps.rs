@@ -85,7 +85,7 @@ fn whole_giants(first: u64, end: u64) -> bool {
     (first | end).is_multiple_of(PageSize::Giant.base_pages())
 }
 
-/// The file does not tell the size for certain: that of anonymous mappings is not in its name.
+/// The file does not state the size for certain: that of anonymous mappings is not in its name.
 fn reserved_size(path: &str, first: u64, end: u64) -> PageSize {
     let named = path.contains("1G") || path.contains("1048576");
     if whole_giants(first, end) && named { PageSize::Giant } else { PageSize::Huge }

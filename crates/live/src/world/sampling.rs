@@ -39,7 +39,7 @@ pub(super) fn take_dropper(trackers: &Trackers, kernel: &dyn Kernel, space: &mut
 }
 
 impl World {
-    /// Takes over what sampled faults tell of the watched pages of all processes, and has the others of those pages fault at
+    /// Takes over what sampled faults show of the watched pages of all processes, and has the others of those pages fault at
     /// their next access, as long as `may` says yes.
     pub fn sample_faults(&mut self, may: &mut dyn FnMut() -> bool) {
         self.watches.time_exposures();

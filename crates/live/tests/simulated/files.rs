@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// DAMON's folder, where everything can be written.
 const KDAMONDS: &str = "/sys/kernel/mm/damon/admin/kdamonds";
 const INSTANCES: &str = "/sys/kernel/tracing/instances";
-/// The event's format, as Linux 6.12 tells it.
+/// The event's format, as Linux 6.12 states it.
 const FORMAT: &str = "name: damon_aggregated
 ID: 677
 format:

@@ -217,7 +217,7 @@ impl Kernel for Simulated {
         let mut room = machine.room();
         for ((page, node), status) in pages.iter().zip(nodes).zip(status) {
             if machine.chance(plan.partial) {
-                // The rest stays untold; what was done before is done, whether the call says that it failed or not.
+                // The rest stays unreported; what was done before is done, whether the call says that it failed or not.
                 return if machine.random.below(2) == 0 { Ok(()) } else { error(libc::ENOMEM) };
             }
             let attempt = machine.attempts;

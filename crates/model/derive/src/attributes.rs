@@ -44,7 +44,7 @@ pub struct ContainerAttributes {
 }
 
 impl ContainerAttributes {
-    /// Reads `#[parameter(table)]` and what serde is told.
+    /// Reads `#[parameter(table)]` and the attributes for serde.
     pub fn read(attributes: &[Attribute]) -> syn::Result<ContainerAttributes> {
         let mut read = ContainerAttributes::default();
         for attribute in attributes {
@@ -63,7 +63,7 @@ impl ContainerAttributes {
     }
 }
 
-/// The keys that serde is told, with their texts.
+/// The keys of the attributes for serde, with their texts.
 pub fn serde(attributes: &[Attribute]) -> syn::Result<Vec<(String, Option<String>)>> {
     let mut found = Vec::new();
     for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("serde")) {

@@ -445,7 +445,7 @@ impl InMemory {
         }
     }
 
-    /// What there is to tell, once.
+    /// Signals that have not been sent, once.
     pub fn take_signals(&mut self) -> Vec<Signal> {
         std::mem::take(&mut self.signals)
     }

@@ -12,7 +12,7 @@
 //! *Where a page starts*: at degree 1, ours. *Direct eviction to storage*: left to the operating system. *Counting*:
 //! every access that reaches memory, as the source has it; the stores to slow pages likewise.
 //!
-//! **When to use it.** Memory that wears or slows with writes, where every access can be told: simulation, and hardware
+//! **When to use it.** Memory that wears or slows with writes, where every access can be reported: simulation, and hardware
 //! that counts. Its second chance to ask makes it slower to promote than CLOCK-DWF and less prone to pages that go back
 //! and forth. A slow tier that only has longer latency gains nothing from its eye for writes: loads never promote.
 

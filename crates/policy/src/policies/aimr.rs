@@ -15,10 +15,10 @@
 //! page that stayed in the slow tier asks again at each store, not at loads (`stores_ask`, ours). *The hand*: takes back
 //! a suggestion, at its next visit the mark of an access, and then finds a victim; a forced search goes on for so many laps.
 //! *Length of the list*: as many pages as the fast tier has (`ghosts`, ours). *Bits*: kept from the accesses that reach
-//! memory, all of which are told; a page comes to the fast tier as accessed and clean.
+//! memory, all of which are reported; a page comes to the fast tier as accessed and clean.
 //!
 //! **When to use it.** As a reference for what remembering departed pages is worth, beside the other clocks for memory
-//! that is slow at writes. It needs every access told, so it runs in simulation only. Pages come up at a first access,
+//! that is slow at writes. It needs signals of all accesses, so it runs in simulation only. Pages come up at a first access,
 //! so a scan through much memory moves much.
 
 use crate::support::{Lru, PageMap, Promoter};

@@ -77,7 +77,7 @@ pub struct Parameters {
     pub fast_share: Option<f64>,
 }
 
-/// What a program tells of a structure before it allocates it.
+/// What a program states about a structure before it allocates it.
 #[derive(Clone, Copy, Debug)]
 struct Structure {
     site: u64,

@@ -14,7 +14,7 @@
 //! leaves the shares of few pages to chance; the design `gpu-bw-aware` draws. *The bandwidth that counts*: that of reads.
 //! *More than two memories*: the source says that its ratio holds for any number; the pages of a full one go to the
 //! fastest that has room. *How the ratio becomes known*: the source proposes a table of the firmware, or a measurement.
-//! Without more a simulated machine tells the bandwidth of its devices and links, and live Linux what its firmware says.
+//! By default a simulated machine reports the bandwidth of its devices and links, and live Linux what its firmware says.
 //! With `weights = "probe"` each memory is read by itself before the program starts, and what comes of it counts. The
 //! simulator reads with all of its GPU, or with all cores where it has none; live Linux as with `terrace run --measure`.
 //!
@@ -271,7 +271,7 @@ mod tests {
         assert!(refused("weights = \"1,1\"\nfast_share = 0.5").contains("not both"));
     }
 
-    /// Who runs it measures, and tells what was found as the tiers' bandwidths.
+    /// Who runs the policy measures, and reports the result as the tiers' bandwidths.
     #[test]
     fn a_probe_is_asked_for() {
         let needs = |text: &str| {

@@ -17,7 +17,7 @@
 //! `sample_window`.
 //!
 //! **Where the released code differs.** Its bins are logarithmic, and each scan moves a range to the head of its bin; here
-//! they are the paper's, fifty pages wide. It orders processes by measured overhead unless told otherwise
+//! they are the paper's, fifty pages wide. It orders processes by measured overhead unless set otherwise
 //! (`promotion_metric = 2` is HawkEye-G). Its recovery takes every page of zeros of one process, named to it, and sleeps
 //! after each run. It zeroes blocks of 4 MiB only.
 //!

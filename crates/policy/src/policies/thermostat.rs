@@ -21,13 +21,13 @@
 //! nothing tells nothing, and a huge page without any other stays where it is.
 //!
 //! *Memory that is slow by itself*, where the source has faults alone: several lines may be read for an access that
-//! is counted, or none is counted while the TLB holds the page. Where the world tells traffic and latency, the time
+//! is counted, or none is counted while the TLB holds the page. Where the world reports traffic and latency, the time
 //! t of an access is what the program's reads of the slow tier took more than those of the fast one, by accesses
 //! counted, if that is more than `slow_latency`; and while that alone is above the slowdown, translations of slow
 //! pages are dropped once an interval, so that each page in use is counted.
 //!
 //! *What sampling costs*: the source's kernel pays little; where a world knows what it may use and what a split, the
-//! counting and a collapse cost it, no more pages are sampled than that affords, which the run tells. Fewer samples find
+//! counting and a collapse cost it, no more pages are sampled than that affords, which the run reports. Fewer samples find
 //! what is cold later; the budget of accesses is shared out by the share that was sampled, so the bound on the slowdown is
 //! the same.
 //!

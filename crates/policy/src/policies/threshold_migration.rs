@@ -1,6 +1,6 @@
 //! Pages that miss in TLBs often enough move to the fast tier with their neighbours, to its share.
 //!
-//! **Idea.** All pages begin in the slow tier. A GPU, or a CPU, tells which translations miss in its TLBs; a page is a
+//! **Idea.** All pages begin in the slow tier. A GPU, or a CPU, reports which translations miss in its TLBs; a page is a
 //! candidate at its n-th miss (*threshold migration*). Candidates wait in a queue without a bound, first in, first out, and
 //! few move at a time.
 //! *Range expansion* queues the neighbours of a candidate within its allocation before it, the furthest first, touched or

@@ -12,7 +12,7 @@
 //! when `halve_every` accesses to the slow tier have passed, ours. *New pages always in the fast tier*: a free share
 //! (`headroom`) is kept by demoting from the end of its list, since a page fault cannot wait for a migration here.
 //!
-//! **When to use it.** As a reference where every access can be told. It moves fewer pages than the clocks, as it asks
+//! **When to use it.** As a reference where every access can be reported. It moves fewer pages than the clocks, as it asks
 //! for several writes or many reads first, and is later for that.
 
 use crate::support::{Lru, PageMap, Promoter};

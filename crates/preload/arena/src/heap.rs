@@ -1,7 +1,7 @@
 //! The heap: the functions that allocate call the real ones (`terrace_interpose`), and then look whether the heap has grown.
 //!
 //! The C library's allocator grows its heap by 132 KiB at a time, so no huge page fits when memory is first touched. Once
-//! the heap is large, it is told to grow by more (`mallopt`), and what it grows by is advised. Allocations that it maps by
+//! the heap is large, it is set to grow by more (`mallopt`), and what it grows by is advised. Allocations that it maps by
 //! itself are advised as the program's own mappings are. Another allocator beneath (jemalloc, mimalloc) maps through
 //! `mmap`, which is seen there.
 

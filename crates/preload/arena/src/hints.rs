@@ -146,7 +146,7 @@ fn decide(hints: &Hints, tiers: &Tiers) -> Result<BTreeMap<u64, HintedPages>, St
 fn interleave(nodes: &[u32]) {
     let mask = Wish::new(INTERLEAVED, nodes);
     let mut present: c_int = 0;
-    // SAFETY: One number is written; the mask has as many bits as are told, less one as the kernel counts.
+    // SAFETY: One number is written; the mask has as many bits as the call states, less one as the kernel counts.
     unsafe {
         let none = std::ptr::null_mut::<u64>();
         let asked = libc::syscall(libc::SYS_get_mempolicy, &raw mut present, none, 0usize, 0usize, 0usize);

@@ -1,4 +1,4 @@
-//! What the recorder told us, kept in memory that the program does not reach by changing its environment.
+//! Settings from the recorder, kept in memory that the program does not reach by changing its environment.
 
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_char};

@@ -84,7 +84,7 @@ fn pid(key: u64) -> u32 {
     (key >> 38) as u32
 }
 
-/// The namespace in which this process has its number; 0 where nobody tells.
+/// The namespace in which this process has its number; 0 where nobody knows.
 pub fn namespace() -> u64 {
     std::fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
 }

@@ -118,7 +118,7 @@ pub struct Header {
 }
 
 /// A word that the kernel clears when the process that holds it ends, however it ends: a robust futex (futex(2),
-/// set_robust_list(2)). Process ids cannot tell that across pid namespaces.
+/// set_robust_list(2)). Process ids cannot show that across pid namespaces.
 #[derive(Default)]
 #[repr(C)]
 pub struct Lease {

@@ -199,7 +199,7 @@ impl AnyDirectory {
 
 /// The directory that is kept in sets of this type.
 pub trait InDirectory: SharerSet {
-    /// It, where the machine has it.
+    /// The machine's directory of this type, where it has one.
     fn of(any: &mut AnyDirectory) -> Option<&mut Directory<Self>>;
 }
 

@@ -18,7 +18,7 @@ pub struct LevelCounters {
 /// A line pushed out of a level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Evicted {
-    /// Its number.
+    /// The line's number.
     pub line: CacheLine,
     /// Whether it holds data that the level below does not.
     pub dirty: bool,
@@ -41,9 +41,9 @@ pub struct Home {
 /// A line found in a level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// Its place.
+    /// The line's place.
     pub slot: Slot,
-    /// It holds data that the level below does not.
+    /// The line holds data that the level below does not.
     pub dirty: bool,
     /// MESI: exclusive or modified. Others are shared.
     pub writable: bool,
@@ -77,9 +77,9 @@ pub struct Level {
 enum Fold {
     /// Nothing: the lowest bits alone give it.
     Nothing,
-    /// Its hash of so many bits goes in by exclusive or, where the sets are a power of two.
+    /// The tag's hash of so many bits goes in by exclusive or, where the sets are a power of two.
     Xor(u32),
-    /// Its hash, below this number of sets, is added modulo that.
+    /// The tag's hash, below this number of sets, is added modulo that.
     Add(u32),
 }
 

@@ -73,7 +73,7 @@ pub enum WideSet {
     Few {
         /// Members.
         count: u8,
-        /// Their numbers.
+        /// The members' numbers.
         cores: [u16; LISTED],
     },
     /// One bit per core.

@@ -42,7 +42,7 @@ impl Cause {
         Cause::Migration,
     ];
 
-    /// Its name in statistics.
+    /// The cause's name in statistics.
     pub const fn name(self) -> &'static str {
         match self {
             Cause::Fault => "fault",

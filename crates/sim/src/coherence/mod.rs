@@ -98,7 +98,7 @@ pub(crate) fn find(name: &str) -> Option<&'static Entry> {
     SCHEMES.iter().find(|entry| entry.name == name)
 }
 
-/// Their names, for messages.
+/// The schemes' names, for messages.
 pub(crate) fn names() -> Vec<&'static str> {
     SCHEMES.iter().map(|entry| entry.name).collect()
 }

@@ -110,7 +110,7 @@ impl ProbeSets {
 /// Where a translation stands in TLBs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TlbSets {
-    /// Its sets in level 1 and level 2.
+    /// The translation's sets in level 1 and level 2.
     pub sets: [u16; 2],
     /// The lowest bits of its page's number, from which arrays take the set.
     pub page: u16,

@@ -52,7 +52,7 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// Its part up to the translation.
+    /// The part of the timeline up to the translation.
     pub fn translation(self) -> Timeline {
         let translated = self.translated;
         Timeline { cache_start: translated, cache_end: translated, done: translated, ..self }

@@ -18,7 +18,7 @@ pub struct Hit {
     pub instructions: u64,
     /// See [`CoreModel::operands_ready`].
     pub depends_on: u8,
-    /// It is a store.
+    /// The access is a store.
     pub write: bool,
 }
 
@@ -37,7 +37,7 @@ pub trait Hits {
 /// [`operands_ready`](CoreModel::operands_ready), and when the access was made [`load`](CoreModel::load) or
 /// [`store`](CoreModel::store). A model moves the clock and says what its waits are blamed on.
 pub trait CoreModel: Clone + Debug + Sized {
-    /// Its own keys, each with a default.
+    /// The model's own keys, each with a default.
     type Keys: Parameters;
 
     /// An idle core.

@@ -49,7 +49,7 @@ pub struct GuestTierParameters {
     /// Name used in statistics.
     #[parameter(element)]
     pub name: String,
-    /// Its size.
+    /// The tier's size.
     #[parameter(range = "4 KiB"..="8 TiB")]
     pub capacity: Bytes,
     /// The machine's tier that the hypervisor takes its memory from first; any by the hypervisor's placement when absent.
@@ -72,7 +72,7 @@ pub struct HostParameters {
     /// Tier of its page-table pages; the first tier when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub page_table_tier: Option<String>,
-    /// Its page allocator, and what the machine's memory went through before the virtual machine started.
+    /// The host's page allocator, and what the machine's memory went through before the virtual machine started.
     #[parameter(section)]
     #[serde(default)]
     pub memory: MemoryParameters,

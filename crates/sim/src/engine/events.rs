@@ -113,7 +113,7 @@ impl Engine<'_> {
                 }
                 match ended {
                     Ok(()) => {}
-                    // It goes on there when the page has arrived.
+                    // The access goes on after these lines when the page has arrived.
                     Err(Stop::Held) => self.streams.streams[stream].kernel_lines = done,
                     Err(Stop::Failed(error)) => return Err(error.into()),
                 }
@@ -182,7 +182,7 @@ impl Engine<'_> {
         }
         let belongs = |stream: &Stream| match (stream.space, stream.process) {
             (Some(own), _) => own == space,
-            // Its `Spawn` is still to come.
+            // The stream's `Spawn` is still to come.
             (None, Some(process)) => self.spaces.get(&process) == Some(&space),
             (None, None) => false,
         };

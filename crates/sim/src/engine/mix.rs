@@ -25,9 +25,9 @@ pub(super) struct MixRun {
 struct OfProgram {
     name: String,
     marks_region: bool,
-    /// It waits at the begin of its region, or has begun it.
+    /// The program waits at the begin of its region, or has begun it.
     arrived: bool,
-    /// It has ended once.
+    /// The program has ended once.
     over: bool,
     counted: Counted,
     begin: Option<(Time, Counted)>,

@@ -23,13 +23,13 @@ pub(super) struct Stream {
     /// Process number in the simulated kernel, once the stream's `Spawn` was applied.
     pub space: Option<SpaceId>,
     pub core: CoreId,
-    /// Its virtual CPU, where there are several virtual machines and it has begun.
+    /// The stream's virtual CPU, where there are several virtual machines and the stream has begun.
     pub vcpu: Option<usize>,
     /// No batch is near: the stream was idle.
     pub starved: bool,
     /// The current batch follows a global event that was not applied yet.
     pub blocked: bool,
-    /// Its program waits for the others of a mix to come to their regions of interest.
+    /// The stream's program waits for the others of a mix to come to their regions of interest.
     pub held: bool,
     /// The process that the stream's `Spawn`, which may not have been applied yet, puts it into.
     pub process: Option<u32>,
@@ -63,7 +63,7 @@ pub(super) struct Streams<'a> {
 /// How far one program's input is read.
 #[derive(Debug, Default)]
 pub(super) struct ProgramInput {
-    /// Its name where there are several.
+    /// The program's name where there are several.
     name: String,
     rules: Rules,
     /// Batches in all its queues.

@@ -7,11 +7,11 @@ use terrace_model::Time;
 /// The access that is watched.
 #[derive(Debug)]
 pub(super) struct AccessWatch {
-    /// Its number in the region of interest, from 0 on.
+    /// The access's number in the region of interest, from 0 on.
     number: u64,
     /// Accesses before the region.
     before: u64,
-    /// Its steps, once it was made.
+    /// The access's steps, once it was made.
     pub path: Option<AccessPath>,
 }
 

@@ -10,7 +10,7 @@ const EMPTY: GpuLine = GpuLine(u64::MAX);
 /// A line that had to leave, and its written sectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Victim {
-    /// Its number.
+    /// The line's number.
     pub line: GpuLine,
     /// A bit for each written sector.
     pub dirty: u8,

@@ -30,13 +30,13 @@ pub enum Step {
         instructions: u32,
         /// The first of its transactions.
         first: u32,
-        /// Their number.
+        /// Number of transactions.
         count: u8,
         /// A store.
         write: bool,
-        /// Its address depends on a load.
+        /// The access's address depends on a load.
         depends: bool,
-        /// It is the load or the store of an atomic operation.
+        /// The access is the load or the store of an atomic operation.
         atomic: bool,
     },
     /// Instructions without an access.

@@ -158,7 +158,7 @@ impl Paths {
         let own = around.is_own(line);
         let Some(coherence) = self.coherence.as_deref_mut() else { return now };
         if atomic && !own {
-            // Its load did it.
+            // The load of the atomic operation has done its store too.
             return now;
         }
         coherence.uncached.stores += 1;

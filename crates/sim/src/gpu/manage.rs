@@ -100,7 +100,7 @@ impl Engine {
         }
     }
 
-    /// Who accesses memory from now on, as policies are told.
+    /// Who accesses memory from now on, as reported to policies.
     pub(super) fn tell_agent(&mut self, agent: Agent) {
         if let Some(tiering) = &mut self.tiering {
             tiering.state.agent = match agent {

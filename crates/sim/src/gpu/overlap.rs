@@ -39,7 +39,7 @@ enum Next {
     At(Time),
     /// Not before this; what it does has not been read.
     Unknown(Time),
-    /// It waits for others.
+    /// The thread or the GPU waits for others.
     Never,
 }
 

@@ -12,7 +12,7 @@ pub struct GpuParameters {
     /// Streaming multiprocessors.
     #[parameter(range = 1..=1024)]
     pub sms: u32,
-    /// Their clock, which every latency of the GPU counts.
+    /// Clock of the multiprocessors, which every latency of the GPU counts.
     #[parameter(range = "1 MHz"..="1000 GHz")]
     pub frequency: Frequency,
     /// Instructions of warps that an SM issues in a cycle.
@@ -104,7 +104,7 @@ pub struct GpuL2Parameters {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Choice)]
 #[serde(rename_all = "kebab-case")]
 pub enum WriteAllocate {
-    /// It brings its sectors; memory is not read.
+    /// The store brings its sectors; memory is not read.
     #[default]
     Sectors,
     /// The line is read from memory, and nobody waits for it.

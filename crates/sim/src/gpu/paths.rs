@@ -115,7 +115,7 @@ impl Paths {
         }
     }
 
-    /// It is over.
+    /// The kernel is over.
     pub fn end_kernel(&mut self) {
         if let Some(coherence) = &mut self.coherence {
             coherence.end_kernel();

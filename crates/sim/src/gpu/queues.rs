@@ -30,7 +30,7 @@ pub(super) enum OfGpu {
 pub(super) struct Queue {
     pub space: SpaceId,
     pub deeds: VecDeque<Deed>,
-    /// It waits until so many kernels are over, from that time on.
+    /// The thread waits until so many kernels are over, from that time on.
     pub waits: Option<(u64, Time)>,
     /// Nothing comes any more.
     pub ended: bool,

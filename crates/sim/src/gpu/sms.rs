@@ -218,7 +218,7 @@ impl Sms {
         loop {
             self.now = self.now.max(now);
             let Some(then) = self.run(id, now, paths, around)? else { return Ok(()) };
-            // It goes on at once where nothing else comes before.
+            // A warp goes on at once where nothing else comes before.
             match self.ready.peek() {
                 Some(Reverse(next)) if *next < (then, id) => {
                     self.ready.push(Reverse((then, id)));

@@ -60,7 +60,7 @@ pub(super) struct Engine {
     pub space: SpaceId,
     /// The group that is being read.
     pub group: Option<Group>,
-    /// Its warp that is being read.
+    /// The group's warp that is being read.
     pub reading: usize,
     /// Threads of the CPU: one, unless they go on while kernels run.
     pub threads: Vec<HostThread>,

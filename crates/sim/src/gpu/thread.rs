@@ -10,7 +10,7 @@ pub(super) struct HostThread {
     pub core: CoreId,
     /// When it does what comes next.
     pub now: Time,
-    /// Its loads and stores under way.
+    /// The thread's loads and stores under way.
     pub loads: Outstanding,
 }
 
@@ -40,7 +40,7 @@ impl HostAccess {
         }
     }
 
-    /// Its first and its last page.
+    /// The access's first and its last page.
     pub fn pages(&self) -> [u64; 2] {
         [self.addr.vpn(), (self.addr + u64::from(self.bytes.max(1)) - 1).vpn()]
     }

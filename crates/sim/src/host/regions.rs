@@ -34,7 +34,7 @@ pub enum Region {
 /// A base page that is mapped, alone or as a part of a larger one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BasePage {
-    /// Its frame.
+    /// The page's frame.
     pub frame: Frame,
     /// The size of the page that it belongs to.
     pub size: PageSize,

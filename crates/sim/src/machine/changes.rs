@@ -127,7 +127,7 @@ impl Machine {
                 self.drop_stale_of_host(&pending);
                 continue;
             }
-            // A core that has dropped its own has told the kernel too.
+            // A core that has dropped its own has notified the kernel too.
             if pending.done.is_none() {
                 for pages in &pending.stale {
                     self.scheme.forget(pages.space, pages.range());

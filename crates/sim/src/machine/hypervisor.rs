@@ -54,9 +54,9 @@ impl Hypercalls {
 /// What happened to one virtual machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct OfVm {
-    /// Its share of [`Exits::ept_violations`].
+    /// The machine's share of [`Exits::ept_violations`].
     pub ept_violations: u64,
-    /// Its share of [`Exits::interrupts`].
+    /// The machine's share of [`Exits::interrupts`].
     pub interrupts: u64,
 }
 

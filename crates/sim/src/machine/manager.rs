@@ -1,4 +1,4 @@
-//! Who manages memory while the programs run: what faults, walks and accesses ask and tell.
+//! Who manages memory while the programs run: what faults, walks and accesses ask and report.
 
 use crate::os::{Fault, Leaf, Os, OsError};
 use crate::translate::Placer;

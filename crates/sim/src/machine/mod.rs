@@ -20,7 +20,7 @@
 //! | `changes.rs` | changes of page tables completed: stores, costs, and what cores drop |
 //! | `pending.rs` | what cores have to drop before they run again |
 //! | `probes.rs` | the same where hardware keeps translations coherent |
-//! | `manager.rs` | what faults and walks ask and tell of a policy |
+//! | `manager.rs` | what faults and walks ask of a policy and report to it |
 //! | `timing.rs` | latencies of a design as times |
 //! | `zeroing.rs` | what a page fault costs |
 //! | `zero_lines.rs` | lines that the memory controller knows to be zero |

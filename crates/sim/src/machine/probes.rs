@@ -90,7 +90,7 @@ impl Machine {
     }
 
     /// Cores handle the messages of the directory. Returns the most sets that one of them searched in a row; none where
-    /// nobody was told of a store.
+    /// nobody was notified of a store.
     pub(super) fn handle_messages(&mut self) -> Option<u64> {
         self.tell_ranges_of_others();
         let mut longest = None;

@@ -17,7 +17,7 @@ pub(crate) enum System {
 pub(crate) struct StoppedAt {
     /// Whose page table maps it.
     pub system: System,
-    /// Its space there.
+    /// The page's space in that system.
     pub space: SpaceId,
     /// The number of the base page.
     pub vpn: u64,

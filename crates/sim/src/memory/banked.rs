@@ -354,7 +354,7 @@ impl BankedChannel {
             let column = slot.max(earlier.ready);
             earlier.ready = column + timing.burst;
             if write && timing.dirty_differs && !earlier.dirty {
-                // Its precharge was booked as a clean one: what follows in the bank moves back by the difference.
+                // The row's precharge was booked as a clean one: what follows in the bank moves back by the difference.
                 earlier.dirty = true;
                 counters.dirty_precharges += 1;
                 bank.ready += open.rp_dirty - open.rp;

@@ -29,7 +29,7 @@ use std::ops::Range;
 use terrace_model::{SpaceId, VirtAddr};
 use terrace_trace::{AccessKind, Batch, Event};
 
-/// Those who are told of single accesses, walks and faults.
+/// Those who are notified of single accesses, walks and faults.
 #[derive(Debug, Default)]
 pub struct Observers {
     /// Counts accesses that reach memory, for a later run.

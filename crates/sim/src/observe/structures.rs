@@ -4,7 +4,7 @@ use super::Objects;
 use terrace_model::{AddressRange, SpaceId, StructureTraffic, TierId, VirtAddr};
 use terrace_trace::Event;
 
-/// Structures that are told by name.
+/// Structures that are reported by name.
 const MOST: usize = 24;
 
 /// Counts the accesses of each data structure that reach memory, by tier.

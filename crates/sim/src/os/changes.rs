@@ -23,14 +23,14 @@ pub struct StalePages {
     pub space: SpaceId,
     /// Address of the first page.
     pub first: VirtAddr,
-    /// Their size.
+    /// The pages' size.
     pub size: PageSize,
     /// How many.
     pub count: u64,
 }
 
 impl StalePages {
-    /// Their addresses.
+    /// The pages' addresses.
     pub fn range(&self) -> AddressRange {
         AddressRange { start: self.first, bytes: self.count * self.size.bytes() }
     }

@@ -200,7 +200,7 @@ impl Os {
         if !self.shared.contains_key(&old.0) {
             let own = leaf.pte.with_copy_on_write(false).dirtied();
             self.put(space, leaf, addr, own);
-            // Its first owner may be gone.
+            // The page's first owner may be gone.
             self.own(space, addr.align_down(leaf.size), leaf.size, old);
             return Ok(None);
         }

@@ -191,7 +191,7 @@ impl Os {
         self.tier_with_mut(frame).release_cached(frame);
     }
 
-    /// What two blocks of one tier hold changes places; the page tables are not told.
+    /// What two blocks of one tier hold changes places; the page tables do not change.
     pub fn swap_frames(&mut self, one: Frame, other: Frame, frames: u64) {
         self.tier_with_mut(one).swap_owners(one, other, frames);
         if self.shared.is_empty() {

@@ -76,11 +76,11 @@ pub struct OsCounters {
 pub struct Fault {
     /// First frame of the page.
     pub frame: Frame,
-    /// Its size.
+    /// The page's size.
     pub size: PageSize,
     /// The kernel copied it from here (copy-on-write) instead of zeroing it.
     pub copied_from: Option<Frame>,
-    /// It was known to hold only zeros.
+    /// The frames were known to hold only zeros.
     pub zeroed: bool,
 }
 

@@ -172,7 +172,7 @@ pub struct PolicyParameters {
     /// Seed of its random choices.
     #[serde(default = "first_seed")]
     pub seed: u64,
-    /// Its own parameters, as `terrace policy show` lists them.
+    /// The policy's own parameters, as `terrace policy show` lists them.
     #[parameter(skip)]
     #[serde(flatten)]
     pub parameters: toml::Table,

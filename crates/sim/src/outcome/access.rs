@@ -33,7 +33,7 @@ pub struct AccessStep {
 pub struct AccessPath {
     /// The simulated process.
     pub process: u32,
-    /// Its virtual address.
+    /// The access's virtual address.
     pub addr: VirtAddr,
     /// A store.
     pub write: bool,

@@ -19,9 +19,9 @@ pub struct MemoryMap {
 /// One tier.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TierMap {
-    /// Its name.
+    /// The tier's name.
     pub name: String,
-    /// Its frames, in runs by address.
+    /// The tier's frames, in runs by address.
     pub runs: Vec<FrameRun>,
     /// Who holds how much, and how the free frames lie.
     pub figures: MemoryFigures,

@@ -9,7 +9,7 @@ pub struct Part {
     pub process: u32,
     /// The data structure's or the area's name; what it is where it has none.
     pub name: String,
-    /// It is a data structure: its name is that of the site that allocates it.
+    /// The part is a data structure: its name is that of the site that allocates it.
     pub is_structure: bool,
 }
 

@@ -21,7 +21,7 @@ pub struct MigrationRow {
     pub name: String,
     /// Pages of the list; of an exchange, pairs.
     pub pages: u64,
-    /// Their size.
+    /// The pages' size.
     pub size: PageSize,
     /// Threads that share the copy.
     pub threads: u16,

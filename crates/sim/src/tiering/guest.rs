@@ -11,9 +11,9 @@ use terrace_policy::PageId;
 /// One of the systems that an [`Os`] stands for.
 #[derive(Clone, Debug)]
 pub(crate) struct Guest {
-    /// Its number; 0 where there are no others.
+    /// The system's number; 0 where there are no others.
     pub number: usize,
-    /// Its tiers among those of all.
+    /// The system's tiers among those of all.
     tiers: Range<usize>,
 }
 
@@ -60,7 +60,7 @@ impl Guest {
         os.leaf_of(page).filter(|_| self.is_live(os, page.space))
     }
 
-    /// Its processes that are not over.
+    /// The system's processes that are not over.
     pub fn live_spaces(&self, os: &Os) -> impl Iterator<Item = SpaceId> {
         os.live_spaces().filter(|space| os.guest_of(*space) == self.number)
     }

@@ -65,7 +65,7 @@ use watched::Watched;
 #[derive(Clone, Copy, Debug, Default)]
 struct LowWater {
     below: Bytes,
-    /// It is below, and the policy was notified.
+    /// Free memory is below the level, and the policy was notified.
     notified: bool,
 }
 
@@ -396,9 +396,9 @@ impl State {
 
 /// Pages of an address space, or all of it, are about to go, to move within it, or to be shared by a fork.
 pub(crate) enum Change {
-    /// They are unmapped.
+    /// The pages are unmapped.
     Unmap,
-    /// They get other addresses.
+    /// The pages get other addresses.
     Rename,
     /// A fork shares them.
     Share,

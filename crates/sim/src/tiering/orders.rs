@@ -78,7 +78,7 @@ pub(super) struct Order {
     pub(super) copy_began: Time,
     /// Up to where its own thread has come.
     pub(super) now: Time,
-    /// Its threads; empty before it begins. The first is the one that carries it out.
+    /// The order's threads; empty before the order begins. The first thread is the one that carries the order out.
     pub(super) kernel_threads: Vec<KernelThread>,
 }
 
@@ -139,7 +139,7 @@ impl Order {
 
     /// The call itself. Callers that come while the lists of pages under way are drained share that.
     fn begin(&mut self, machine: &mut Machine, state: &mut State) {
-        // They share its copies.
+        // The threads share the copies of the order.
         let most = state.processors.most_threads();
         let threads = self.options.threads.min(state.capabilities.copy_threads).clamp(1, most);
         self.kernel_threads = state.processors.take(threads.into());

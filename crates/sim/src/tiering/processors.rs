@@ -68,7 +68,7 @@ impl Processors {
         kernel_threads
     }
 
-    /// Their work is done.
+    /// The work of these threads is done.
     pub(super) fn leave(&mut self, kernel_threads: &[KernelThread]) {
         kernel_threads.iter().for_each(|thread| self.taken[thread.0] = false);
     }

@@ -56,7 +56,7 @@ pub struct Given {
     pub lines: u64,
     /// First line of what they are a copy of; else they are zero, or come from a backing store.
     pub copied_from: Option<Line>,
-    /// They come from a backing store, and are there after so long.
+    /// The lines come from a backing store, and are there after so long.
     pub stored: Option<Time>,
     /// The controller notes which lines are zero still, and does not write them.
     pub notes_zeros: bool,
@@ -115,13 +115,13 @@ pub trait KernelState: Debug + 'static {
     #[inline(always)]
     fn before_taking(&mut self, _frames: u64, _os: &mut Os) {}
 
-    /// First line of 4 KiB of memory whose contents went to a backing store; each is told once.
+    /// First line of 4 KiB of memory whose contents went to a backing store; each is reported once.
     #[inline(always)]
     fn take_written_out(&mut self) -> Option<Line> {
         None
     }
 
-    /// Memory ran out where nothing could be told of it: since [`KernelState::fill`] or [`KernelState::evict`].
+    /// Memory ran out where it could not be reported: since [`KernelState::fill`] or [`KernelState::evict`].
     #[inline(always)]
     fn failed(&mut self) -> Option<OsError> {
         None

@@ -15,7 +15,7 @@ use terrace_model::{Cycles, PageSize};
 pub struct SchemeParameters {
     /// A name of the registry, `translate/schemes`.
     pub kind: String,
-    /// Its own keys.
+    /// The scheme's own keys.
     pub own: toml::Table,
 }
 
@@ -260,12 +260,12 @@ pub struct PageWalkCacheParameters {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Choice)]
 #[serde(rename_all = "kebab-case")]
 pub enum WalkCacheTags {
-    /// It holds the guest-physical address of the next table, which still has to be translated (AMD: Bhargava et al., ASPLOS
-    /// 2008).
+    /// The cache holds the guest-physical address of the next table, which still has to be translated (AMD: Bhargava et al.,
+    /// ASPLOS 2008).
     #[default]
     #[choice("guest-physical")]
     GuestPhysical,
-    /// It holds where the next table lies in the machine's memory, tagged by guest-virtual addresses (Intel, Software
+    /// The cache holds where the next table lies in the machine's memory, tagged by guest-virtual addresses (Intel, Software
     /// Developer's Manual, volume 3, section 29.4, "combined mappings").
     #[choice("guest-virtual")]
     GuestVirtual,

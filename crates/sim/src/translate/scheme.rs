@@ -23,7 +23,8 @@ use terrace_policy::CapabilitySet;
 /// Why an access was not made.
 #[derive(Debug)]
 pub enum Stop {
-    /// Its page is between unmap and map, or its fault waits for a block: the thread waits, then makes the access again.
+    /// The page of the access is between unmap and map, or its fault waits for a block: the thread waits, then makes the
+    /// access again.
     Held,
     /// The simulated kernel failed.
     Failed(OsError),
@@ -40,7 +41,7 @@ impl From<OsError> for Stop {
 pub struct Request {
     /// The process.
     pub space: SpaceId,
-    /// Its virtual address.
+    /// The access's virtual address.
     pub addr: VirtAddr,
     /// A store.
     pub write: bool,
@@ -264,13 +265,13 @@ pub const PHYSICAL_NAMES: u64 = 1 << 37;
 
 /// A translation scheme: what one core has of it.
 pub trait Translation: Debug + Sized + 'static {
-    /// Its name in designs.
+    /// The scheme's name in designs.
     const NAME: &'static str;
-    /// Its own parameters.
+    /// The scheme's own parameters.
     type Keys: SchemeKeys;
     /// What the kernel keeps for it.
     type Kernel: KernelState;
-    /// Its TLBs.
+    /// The scheme's TLBs.
     type Tlbs: TlbSet;
     /// Whether misses of its TLBs walk the page table, so that policies can count them.
     const WALKS: bool = true;

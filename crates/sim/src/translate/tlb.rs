@@ -43,7 +43,7 @@ pub fn key(space: SpaceId, page_number: u64, size: PageSize) -> u64 {
 
 /// The key of no page.
 const NO_KEY: u64 = u64::MAX;
-/// The place of a page in an array that does not tell.
+/// The place of a page in an array that does not give it.
 const NO_SLOT: u32 = u32::MAX;
 
 const PAGE_NUMBER: u64 = (1 << 47) - 1;

@@ -40,7 +40,7 @@ impl TlbCounters {
 pub struct TlbHit {
     /// The page's entry.
     pub entry: TlbEntry,
-    /// Its size.
+    /// The page's size.
     pub size: PageSize,
 }
 
@@ -68,7 +68,7 @@ struct Recent {
     key: u64,
     /// The entry's set, counted over all level-1 arrays.
     set: u32,
-    /// Its place in its array.
+    /// The entry's place in its array.
     slot: u32,
     hit: TlbHit,
 }

@@ -38,7 +38,7 @@ impl SizeClass {
         SizeClass::ALL.into_iter().find(fits).ok_or(VbiError::TooLarge(bytes))
     }
 
-    /// Its number, the three highest bits of an address.
+    /// The class's number, the three highest bits of an address.
     #[inline(always)]
     pub const fn number(self) -> usize {
         self.0 as usize
@@ -90,7 +90,7 @@ impl VmId {
         if number < VmId::COUNT { Ok(VmId(number as u8)) } else { Err(VbiError::NoSuchVm(number)) }
     }
 
-    /// Its number.
+    /// The virtual machine's number.
     pub const fn number(self) -> u32 {
         self.0 as u32
     }
@@ -115,23 +115,23 @@ impl Vbuid {
         Ok(Vbuid(address))
     }
 
-    /// Its class.
+    /// The block's class.
     #[inline(always)]
     pub const fn class(self) -> SizeClass {
         SizeClass((self.0 >> CLASS_SHIFT) as u8)
     }
 
-    /// Its virtual machine.
+    /// The block's virtual machine.
     pub const fn vm(self) -> VmId {
         VmId((self.0 >> VM_SHIFT) as u8 & ((1 << VM_BITS) - 1))
     }
 
-    /// Its number in its class, the virtual machine's bits included: the index of its entry in the VIT.
+    /// The block's number in its class, the virtual machine's bits included: the index of its entry in the VIT.
     pub const fn id(self) -> u64 {
         (self.0 << CLASS_BITS) >> CLASS_BITS >> self.class().offset_bits()
     }
 
-    /// Its number among its virtual machine's blocks of the class.
+    /// The block's number among its virtual machine's blocks of the class.
     pub const fn index(self) -> u64 {
         self.id() & (self.class().blocks_per_vm() - 1)
     }
@@ -167,13 +167,13 @@ impl fmt::Debug for Vbuid {
 pub struct VbiAddress(pub u64);
 
 impl VbiAddress {
-    /// Its block.
+    /// The address's block.
     pub const fn block(self) -> Vbuid {
         let class = SizeClass((self.0 >> CLASS_SHIFT) as u8);
         Vbuid(self.0 >> class.offset_bits() << class.offset_bits())
     }
 
-    /// Its place in the block.
+    /// The address's place in the block.
     pub const fn offset(self) -> u64 {
         self.0 & (self.block().bytes() - 1)
     }

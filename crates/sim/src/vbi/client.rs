@@ -23,12 +23,12 @@ impl ClientId {
         Ok(ClientId((vm.number() * CLIENTS_PER_VM + index) as u16))
     }
 
-    /// Its number in the whole system.
+    /// The client's number in the whole system.
     pub const fn number(self) -> u32 {
         self.0 as u32
     }
 
-    /// Its virtual machine.
+    /// The client's virtual machine.
     pub fn vm(self) -> VmId {
         VmId::new(u32::from(self.0) / CLIENTS_PER_VM).unwrap_or(VmId::HOST)
     }

@@ -18,7 +18,7 @@ pub struct Info<S> {
     pub properties: Properties,
     /// Entries of clients' tables that point to it.
     pub references: u32,
-    /// Its translation structure.
+    /// The block's translation structure.
     pub structure: S,
     /// Lines of its last use may lie in caches still.
     pub stale_lines: bool,

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 pub struct Section<'a> {
     /// What it holds; a section may be larger, and the rest is zero.
     pub bytes: &'a [u8],
-    /// Its size.
+    /// The section's size.
     pub size: u64,
     /// What the process may do with it.
     pub rights: Rights,
@@ -152,7 +152,7 @@ impl<M: MemoryLayer> System<M> {
         let small = self.hardware.table(client)?.get(index)?.block;
         let next = small.class().larger().ok_or(VbiError::TooLarge(bytes))?;
         let properties = self.hardware.info.get(small)?.properties;
-        // It stays where it is at home.
+        // The larger block has the same home as the smaller one.
         let large = self.near(self.hardware.info.home(small), |system| {
             system.enable(small.vm(), bytes.max(next.bytes()), properties)
         })?;

@@ -54,7 +54,7 @@ fn a_child_that_ends_frees_what_is_its_own() {
     let mut program = fork();
     program.on(1).exit(true);
     let outcome = program.run(&cores(small(), 2), Fidelity::Full);
-    // Its copy of page 1 and the original of page 2; pages 0 and 3 belong to the parent alone now.
+    // The child frees its copy of page 1 and the original of page 2; pages 0 and 3 belong to the parent alone now.
     assert_eq!(counts(&outcome, ["os.pages_freed", "os.page_table_pages"]), [2, 4]);
     assert_eq!(resident(&outcome), 4);
     program.on(0).write(DATA).write(DATA + 3 * PAGE);

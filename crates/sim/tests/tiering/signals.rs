@@ -116,7 +116,7 @@ fn exact_sampling_tells_every_line_that_was_read_from_memory() {
     let read = count(&outcome, "tier.local.bytes_by.demand") / 64;
     assert!(read > 300);
     let signaled = *signaled.lock().unwrap();
-    // What came after the last tick was not told any more.
+    // What came after the last tick was not reported any more.
     assert!(signaled <= read && signaled + 60 >= read, "{signaled} of {read}");
 }
 

@@ -42,7 +42,7 @@ pub struct Advise {
     pub seeds: u64,
     /// Prices of tiers where the fastest tier's is 1; `slow` stands for every other tier.
     pub prices: Prices,
-    /// What another run told of data structures, for policies that place by it.
+    /// What another run found out about data structures, for policies that place by it.
     pub hints: Option<Trained>,
 }
 

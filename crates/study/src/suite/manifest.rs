@@ -12,7 +12,7 @@ pub struct Manifest {
     pub entry: String,
     /// The version of Terrace that recorded.
     pub terrace: String,
-    /// Installed versions of the entry's packages, where the system tells.
+    /// Installed versions of the entry's packages, where the system reports them.
     pub packages: BTreeMap<String, String>,
     /// When it was recorded.
     pub date: String,
@@ -50,7 +50,7 @@ impl Manifest {
     }
 }
 
-/// Versions of installed packages, as `dpkg-query` tells them; those it does not know are left out.
+/// Versions of installed packages, as `dpkg-query` reports them; those it does not know are left out.
 pub(super) fn versions(packages: &[String]) -> BTreeMap<String, String> {
     let version = |package: &String| {
         let answer = Command::new("dpkg-query")

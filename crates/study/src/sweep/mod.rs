@@ -107,7 +107,7 @@ impl Sweep {
         finished: &(dyn Fn(&Point, Outcome) + Sync),
     ) {
         let settings = Settings { hints: self.hints.clone(), ..Settings::new(self.simulation, progress) };
-        // Of those whose input could be opened: the others' failures are told at once.
+        // Of those whose input could be opened: the others' failures are reported at once.
         let begun: Mutex<Vec<&Vec<usize>>> = Mutex::default();
         let pairs = groups.iter().filter_map(|group| {
             let input = match self.points[group[0]].input.open() {

@@ -44,11 +44,11 @@ const LAST_VERSION: u64 = 63;
 pub(super) struct DrMemTrace {
     pc: u64,
     instructions: u64,
-    /// The last time that was told.
+    /// The last time that a record stated.
     pub(super) time: u64,
 }
 
-/// What the beginning of a file tells of it. What it does not tell is 0.
+/// What the beginning of a file states of it. What the beginning does not state is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Beginning {
     pub(super) process: u64,

@@ -1,9 +1,9 @@
 //! A trace with a file for each thread, or for each core: the folder that drmemtrace makes (`drmemtrace.APP.PID.N.dir`, with
 //! the files in its folder `trace`).
 //!
-//! Each file is a stream. The streams are merged by the times that their records tell, as DynamoRIO's own simulator does:
-//! the stream whose last time is the earliest goes on until it tells one that is later than another's. Between two times
-//! it is not known what came first, and nothing is known of why a thread waited. Where no times are told, the streams take
+//! Each file is a stream. The streams are merged by the times that their records state, as DynamoRIO's own simulator does:
+//! the stream whose last time is the earliest goes on until it states one that is later than another's. Between two times
+//! it is not known what came first, and nothing is known of why a thread waited. Where no times are stated, the streams take
 //! turns. Threads of one process share its memory.
 
 use super::builder::ImportBuilder;
@@ -140,7 +140,7 @@ impl Threads {
         Some((first, others.min().unwrap_or(u64::MAX)))
     }
 
-    /// Reads records of a stream until its batch is full, it ends, or it tells a time later than `until`.
+    /// Reads records of a stream until its batch is full, it ends, or it states a time later than `until`.
     fn read(&mut self, at: usize, until: u64) -> Result<(), SourceError> {
         let process = self.threads[at].process;
         self.builder.turn_to(StreamId(at as u32), process);

@@ -39,7 +39,7 @@ pub fn verify(path: impl AsRef<Path>) -> Result<VerifyReport, SourceError> {
     verify_watched(path, |_, _| ())
 }
 
-/// The same, telling `watch` of each batch's accesses and what share of the trace is read, where that is known.
+/// The same; notifies `watch` of each batch's accesses and what share of the trace is read, where that is known.
 ///
 /// # Errors
 /// As [`verify`].

@@ -144,7 +144,7 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // It may have ended already; either way nothing is left.
+        // The process may have ended already; either way nothing is left.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

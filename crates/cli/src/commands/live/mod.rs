@@ -273,7 +273,7 @@ struct Document<'a> {
     notes: &'a [String],
 }
 
-/// Ends the work and puts back what was set; tells what could not be.
+/// Ends the work and puts back what was set; reports what could not be put back.
 fn end(session: &mut Session) {
     session.engine.finish();
     let restored = session.journal.lock().map(|mut journal| journal.undo()).unwrap_or_default();

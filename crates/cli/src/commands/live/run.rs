@@ -69,7 +69,7 @@ pub struct Arguments {
     #[arg(long, help_heading = "Policy")]
     track_accesses: bool,
 
-    /// Have the command tell of its data structures of 64 KiB and more, when
+    /// Have the command report its data structures of 64 KiB and more, when
     /// they are allocated and freed, by a small library preloaded into it and
     /// what it starts (dynamically linked programs). They are the blocks of
     /// policies that decide by blocks (block-hotness), as areas are without it
@@ -87,7 +87,7 @@ pub struct Arguments {
     #[arg(long, help_heading = "Policy", conflicts_with_all = ["track_stores", "track_accesses"])]
     sample_faults: bool,
 
-    /// Place the command's data structures by what another run told of them: a
+    /// Place the command's data structures by what another run found out: a
     /// file that `terrace profile` wrote. Large objects are placed on the nodes
     /// of their hints when they are allocated, by a small library preloaded
     /// into the command and what it starts (dynamically linked programs). The

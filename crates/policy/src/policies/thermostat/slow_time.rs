@@ -1,4 +1,4 @@
-//! What accesses to the slow tier really take, where the world tells it.
+//! What accesses to the slow tier really take, where the world reports it.
 //!
 //! The source emulates slow memory by the faults that it counts, so that an access takes what a fault takes. Memory that
 //! is slow by itself takes its time with every line that is read, and only the first of several in a page may be

@@ -243,7 +243,7 @@ fn an_allocation_that_fails_ends_the_wake() {
     assert_eq!((tried(""), tried("alloc_sleep = \"60 s\"")), (5, 2));
 }
 
-/// Four GiB with a page in each that does not move, which no counter tells of: every region is a source, and none can be
+/// Four GiB with a page in each that does not move, which no counter shows: every region is a source, and none can be
 /// emptied.
 fn never_emptied(parameters: &str) -> Driver {
     let mut driver = open(&format!("zero = false\n{parameters}"), world(4, GIANT));

@@ -14,7 +14,7 @@ pub(super) struct Recent {
     pub line: CacheLine,
     /// When its data arrives.
     pub ready: Time,
-    /// It is dirty and writable, so that a store changes nothing either.
+    /// The line is dirty and writable, so that a store changes nothing either.
     pub owned: bool,
 }
 

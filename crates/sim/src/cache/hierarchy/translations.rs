@@ -15,9 +15,9 @@ use terrace_model::{CacheLine, CoreId, Time};
 pub enum Reason {
     /// Somebody stores to it.
     Store,
-    /// Its directory entry had to go.
+    /// The line's directory entry had to go.
     BackInvalidation,
-    /// It left the core's private caches, and the directory wants to know whether translations are left.
+    /// The line left the core's private caches, and the directory wants to know whether translations are left.
     Departure,
 }
 
@@ -137,7 +137,7 @@ impl Hierarchy {
         }
     }
 
-    /// A walker of `core` made a translation from an entry of `line`. Returns whether a request of that walk told the
+    /// A walker of `core` made a translation from an entry of `line`. Returns whether a request of that walk notified the
     /// directory, and whether the line was not marked before.
     pub fn mark<B: Below>(
         &mut self,

@@ -71,7 +71,7 @@ pub enum Granularity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Choice)]
 #[serde(rename_all = "kebab-case")]
 pub enum LocalStores {
-    /// Its stores probe its own structures.
+    /// The core's stores probe its own structures.
     Probe,
     /// By instructions of the kernel, page by page (`os.costs.flush`).
     Software,
@@ -144,7 +144,7 @@ pub enum FreedTables {
 pub enum WalkerStores {
     /// What any store does (section 2.4.5: "picked up by the standard cache coherence protocol").
     Invalidate,
-    /// Their requests are marked, and only the line is invalidated; it is not left writable.
+    /// Requests of such stores are marked, and only the line is invalidated; it is not left writable.
     Ignore,
 }
 

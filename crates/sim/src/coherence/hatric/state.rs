@@ -121,7 +121,7 @@ impl Hardware {
         Resolution::new(self.keys.co_tag_bytes, self.keys.granularity == Granularity::Line)
     }
 
-    /// Whether the directory is told at once what leaves a core.
+    /// Whether the directory is notified at once of what leaves a core.
     pub fn is_eager(&self) -> bool {
         self.keys.directory_updates == DirectoryUpdates::Eager
     }
@@ -147,7 +147,7 @@ impl Hardware {
     }
 
     /// A core's walker made a translation of the page-table entry at `entry`: of a page, which then stands in these sets
-    /// of TLBs, or one of the page-walk cache. `marked`: whether a request told the directory, and whether it knew nothing
+    /// of TLBs, or one of the page-walk cache. `marked`: whether a request reached the directory, and if it knew nothing
     /// of the line before.
     pub fn filled(&mut self, core: CoreId, entry: PhysAddr, tlb_sets: Option<TlbSets>, marked: (bool, bool)) {
         let (line, index) = (entry.line(), (entry.0 % LINE_BYTES / 8) as usize);

@@ -123,7 +123,7 @@ impl Coherence {
         }
     }
 
-    /// It is over.
+    /// The kernel is over.
     pub fn end_kernel(&mut self) {
         self.of_kernels.add_since(&self.before, &self.counts());
     }
@@ -138,7 +138,7 @@ impl Coherence {
         (self.kind == CoherenceKind::Selective).then(|| self.directory.wants_flush()).flatten()
     }
 
-    /// It has.
+    /// The CPU has given up the GPU's lines.
     pub fn flushed(&mut self) {
         self.directory.reset();
     }

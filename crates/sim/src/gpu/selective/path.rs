@@ -55,7 +55,7 @@ impl Coherence {
 
     /// Sectors that a slice fetches of a line of which it has `valid`.
     pub fn fetches(&self, memory: &TieredMemory, line: GpuLine, wanted: u8, valid: u8) -> u8 {
-        // Its own memory transfers what is missing in halves; the CPU's side sends what it is asked for.
+        // The GPU's own memory transfers what is missing in halves; the CPU's side sends what it is asked for.
         let missing = ALL_SECTORS & !valid;
         if self.variable && !is_own(memory, line) { wanted & missing } else { missing }
     }

@@ -172,7 +172,7 @@ impl Parts {
 
     /// A process was forked from another.
     pub fn forked(&mut self, parent: SpaceId, child: SpaceId) {
-        // Its pages are the parent's parts under the child's number from the first event that changes them on.
+        // Pages of the child are the parent's parts under the child's number, from the first event that changes them on.
         let copy = self.space(parent).clone();
         *self.space(child) = copy;
     }
@@ -263,7 +263,7 @@ impl Parts {
         self.begin = Some(self.walks.clone());
     }
 
-    /// It ends, for now.
+    /// The region of interest ends, for now.
     pub fn region_ends(&mut self) {
         self.end = Some(self.walks.clone());
     }

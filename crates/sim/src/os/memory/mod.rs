@@ -39,9 +39,9 @@ const WATER_STEP: f64 = 0.001;
 /// A block that was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Its first frame, in the machine's numbers.
+    /// The block's first frame, in the machine's numbers.
     pub frame: Frame,
-    /// It is known to hold only zeros.
+    /// The block is known to hold only zeros.
     pub zeroed: bool,
 }
 
@@ -83,7 +83,7 @@ impl TierMemory {
         }
     }
 
-    /// Its free blocks.
+    /// The tier's free blocks.
     pub fn buddy(&self) -> &Buddy {
         &self.buddy
     }

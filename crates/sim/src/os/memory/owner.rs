@@ -108,7 +108,7 @@ impl Words {
             let chunk = at / CHUNK;
             let whole = at.is_multiple_of(CHUNK) && at + CHUNK <= range.end;
             if whole && self.base[chunk] == 0 {
-                // Its words are zero, so they need no change.
+                // Words of the chunk are zero, so they need no change.
                 self.base[chunk] = taken.0;
                 at += CHUNK;
             } else {

@@ -89,9 +89,9 @@ type CheckCoTags = fn(&toml::Table, &HatricParameters) -> Result<(), (&'static s
 /// A scheme as the registry knows it.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// Its name in designs.
+    /// The scheme's name in designs.
     pub name: &'static str,
-    /// Its file, without the ending.
+    /// The scheme's file, without the ending.
     pub file: &'static str,
     /// The file's text: its head is the scheme's page.
     pub source: &'static str,
@@ -122,7 +122,7 @@ pub struct Entry {
 /// What is wrong with a scheme's own keys.
 #[derive(Debug)]
 pub enum KeyProblem {
-    /// They cannot be read.
+    /// The keys cannot be read.
     Unreadable(Box<serde_path_to_error::Error<toml::de::Error>>),
     /// A value outside its range.
     OutOfRange(ParameterError),
@@ -197,7 +197,7 @@ impl Entry {
         (self.check_co_tags)(&parameters.own, hatric)
     }
 
-    /// Its own keys as they were declared.
+    /// The scheme's own keys as they were declared.
     pub fn keys(&self) -> Vec<ParameterInfo> {
         (self.keys)()
     }

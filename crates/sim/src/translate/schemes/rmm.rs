@@ -222,7 +222,7 @@ impl Translation for Rmm {
         Ok((hit, walk.done))
     }
 
-    /// An entry of level 1 that leaves tells the directory nothing of the range that it was made from.
+    /// An entry of level 1 that leaves does not say to the directory from which range it was made.
     fn check_co_tags(
         _own: &RangeParameters,
         hatric: &HatricParameters,

@@ -16,7 +16,7 @@
 //! *When memory is given without delayed allocation*: at the first miss of the last level. *Lines of a region besides
 //! the one it was given for* must read as zero: the controller writes zeros, or notes which lines are zero
 //! (`notes_zeros`). *A clone* would miss lines that are dirty in the source: they are written back first, and the
-//! source's later write-backs copy. *Memory that runs out at a write-back* has nobody to tell: the run ends there, and
+//! source's later write-backs copy. *Memory that runs out at a write-back* has nobody to notify: the run ends there, and
 //! `headroom` keeps memory for write-backs by refusing it to loads and stores first. *With a backing store* (`swap`)
 //! contents of regions go there while little memory is free, of those that were not read from memory lately, as a clock
 //! goes over them. Their memory is read for that, and nobody waits. Their lines stay in the caches under their names.

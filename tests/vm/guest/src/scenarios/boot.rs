@@ -146,7 +146,7 @@ pub fn hotplug(checks: &mut Checks) -> Result<()> {
     // The kernel lets processes have it a little later.
     let allowed = || Ok(text("/proc/self/status")?.lines().any(|line| line == "Mems_allowed_list:\t0-1"));
     checks.that(eventually(allowed)?, "programs may use it", "Mems_allowed_list");
-    // It comes on line one block after the other.
+    // The node's memory comes on line one block after the other.
     let whole = || Ok(text(format!("{NODES}/node1/meminfo"))?.contains("MemTotal:        1048576 kB"));
     checks.that(eventually(whole)?, "all of it comes", "MemTotal");
     doctor::check(checks, &TWO)?;
@@ -155,7 +155,7 @@ pub fn hotplug(checks: &mut Checks) -> Result<()> {
     let (process, memory) = (open(&target)?, target.range("memory")?);
     let count = pages(&memory).len();
     checks.equal("memory on it", nodes_of(&process, &memory)?, BTreeMap::from([(1, count)]));
-    // It goes away while a policy is at work, which may have a part of the memory in the fast tier.
+    // The node goes away while a policy is at work, which may have a part of the memory in the fast tier.
     let bounds = ["--limit", "dram=4MiB", "--cpu", "none", "--pressure", "none"];
     let terrace = Terrace::attach(
         target.pid(),

@@ -95,7 +95,7 @@ pub fn check(checks: &mut Checks, machine: &Machine) -> Result<()> {
     Ok(())
 }
 
-/// Their processors, sizes and latencies.
+/// Processors of the nodes, sizes and latencies.
 fn nodes(checks: &mut Checks, machine: &Machine, document: &Value) -> Result<()> {
     let entries: Vec<&Value> = list(&document["nodes"]).collect();
     let processors: Vec<Vec<u64>> = entries.iter().map(|entry| numbers(&entry["cpus"])).collect();

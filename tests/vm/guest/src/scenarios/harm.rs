@@ -205,7 +205,7 @@ pub fn exchange_full(checks: &mut Checks) -> Result<()> {
     let up = until(|| share_on(&process, &hot, 0), |up| *up >= 0.95)?;
     checks.that(up >= 0.95, "the hot pages come up though both tiers are full", format!("{up:.3}"));
     checks.note(terrace.finish()?);
-    // Its other memory, its stack for one, may have changed places, too.
+    // Other memory of the target, its stack for one, may have changed places, too.
     let fast = share_on(&process, &memory, 0)?;
     checks.that(fast <= 0.51, "and the limit holds", format!("{fast:.3} of all"));
     let pairs = statistic(exchanged, "policy.exchanges")?;

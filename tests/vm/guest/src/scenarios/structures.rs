@@ -37,7 +37,7 @@ pub fn run(checks: &mut Checks) -> Result<()> {
         format!("{cold:.2} MiB"),
     );
     checks.equal("the data is right", known.values.get("same").map(String::as_str), Some("1"));
-    // Its area alone is 40 MiB, and nobody knows which part is hot.
+    // The area of the hot structure alone is 40 MiB, and nobody knows which part is hot.
     let unknown = with(&[])?;
     let [hot, _] = unknown.shares("hot")?;
     checks.that(hot < 0.9, "without them the area is the block", format!("{hot:.3}"));

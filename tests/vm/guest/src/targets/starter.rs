@@ -21,7 +21,7 @@ enum Way {
     Fork,
     /// This program executes it in its own place.
     Exec,
-    /// It is the first process of namespaces of processes and of mounts.
+    /// The new process is the first in namespaces of processes and of mounts.
     Namespace,
 }
 

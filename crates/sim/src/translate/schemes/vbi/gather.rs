@@ -17,7 +17,7 @@ use terrace_trace::{MapKind, Protection};
 struct Object {
     pages: AddressRange,
     index: Index,
-    /// Its offset where others are in the block too.
+    /// The object's offset where others are in the block too.
     pooled: Option<u64>,
 }
 

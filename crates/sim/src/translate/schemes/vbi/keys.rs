@@ -81,7 +81,7 @@ pub struct VbiParameters {
     #[parameter(default = "0 B", range = "0 B"..="8 TiB")]
     pub headroom: Bytes,
     /// A backing store for regions that memory has no room for; 0 for none. It is not used under a policy that moves pages,
-    /// which would not be told.
+    /// because the policy would not be notified.
     #[parameter(default = "0 B", range = "0 B"..="8 TiB", source = "VBI (ISCA 2020), sections 3.4 and 5.1")]
     pub swap: Bytes,
     /// Time until a region's contents are back from the store, the operating system's work with it included.

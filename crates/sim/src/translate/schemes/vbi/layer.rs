@@ -26,7 +26,7 @@ pub struct Block {
     pub names: BlockNames,
     /// How its memory is found.
     pub mapping: Mapping,
-    /// Its structure was replaced.
+    /// The block's structure was replaced.
     pub rewrite: Option<Box<Rewrite>>,
     /// Misses of the last level that read its memory, since they were last asked for.
     pub misses: u64,
@@ -34,7 +34,7 @@ pub struct Block {
     pub stored: BTreeSet<u64>,
     /// The node whose controller has it.
     pub home: u32,
-    /// It came from another node, and regions of it may lie there still.
+    /// The block came from another node, and regions of it may lie there still.
     pub moved: bool,
     /// The other node that reads most of its memory, by a vote: a read by that node counts one, any other one less.
     pub away: (u32, u32),
@@ -232,7 +232,7 @@ impl MemoryLayer for Layer {
 
     fn clone_structure(&mut self, from: &mut Option<u32>, to: &mut Option<u32>) {
         let Some(block) = from.and_then(|number| self.get(number)) else { return };
-        // Its memory is the source's until it is copied, page by page, to other places.
+        // Memory of the clone is the source's until it is copied, page by page, to other places.
         let mut clone = Block { names: BlockNames::new(), mapping: Mapping::Tables, ..block.clone() };
         (clone.misses, clone.rewrite) = (0, None);
         self.unstored -= clone.stored.len() as i64;

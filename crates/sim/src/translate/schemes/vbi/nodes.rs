@@ -141,7 +141,7 @@ impl Blocks {
         let block = self.system.hardware.table(client)?.get(index)?.block;
         let target = self.system.migrate(block, home)?;
         let layer = self.layer();
-        // It is no larger than it was.
+        // A block that moved is no larger than it was.
         layer.promotions -= 1;
         layer.grown(number, target.class());
         layer.set_home(number, home);

@@ -134,7 +134,7 @@ impl Controller {
             Some(known) => known,
             None => {
                 let (start, piece) = self.blocks.piece(space, page, os)?;
-                // Its block may have been promoted for it.
+                // The page's block may have been promoted for it.
                 self.replace_structures(os);
                 self.settle();
                 self.recent_pieces.add(space, start, piece);
@@ -281,7 +281,7 @@ impl Controller {
         }
     }
 
-    /// What is told of a program, and may find no block left.
+    /// Follows an event of a program, which may find no block left.
     fn follow_event(&mut self, space: SpaceId, event: &Event) -> Result<Vec<AddressRange>, VbiError> {
         let blocks = &mut self.blocks;
         let gone = match event {

@@ -1,5 +1,5 @@
 //! Accesses that a program should not have made: without the right to their block, or where nothing is mapped. The core
-//! raises an exception for them. In a recorded program they are a bug of it: they are counted and told with their call
+//! raises an exception for them. In a recorded program they are a bug of it: they are counted and reported with their call
 //! sites, and the run goes on.
 
 use crate::observe::Objects;
@@ -7,7 +7,7 @@ use std::fmt::Write;
 use terrace_model::{SpaceId, VirtAddr};
 use terrace_trace::Event;
 
-/// Call sites that are told one by one.
+/// Call sites that are reported one by one.
 const MOST: usize = 4;
 
 /// An access and the instruction that made it, where the input has instructions.
@@ -66,7 +66,7 @@ impl Kind {
     }
 }
 
-/// All of them, and the data structures that they are told by.
+/// All of them, and the data structures that they are reported by.
 #[derive(Debug, Default)]
 pub struct Wrongs {
     structures: Objects,
