@@ -37,9 +37,15 @@ impl Run {
     }
 
     /// Whether an address lies in it.
-    #[inline]
+    #[inline(always)]
     pub fn holds(&self, addr: VirtAddr) -> bool {
-        (self.first..self.end).contains(&addr)
+        self.first.0 <= addr.0 && addr.0 < self.end.0
+    }
+
+    /// Whether it has an address of `range`.
+    #[inline(always)]
+    pub fn overlaps(&self, range: &AddressRange) -> bool {
+        self.first.0 < range.end().0 && range.start.0 < self.end.0
     }
 
     /// Where an address lies that is in it.
@@ -87,7 +93,7 @@ impl Table {
     }
 
     fn find(&self, addr: VirtAddr) -> Option<Run> {
-        self.before(addr.saturating_add(1)).filter(|run| run.end > addr)
+        self.before(addr.saturating_add(1)).filter(|run| addr.0 < run.end.0)
     }
 }
 

@@ -64,7 +64,7 @@ impl SegmentRegisters {
 
     /// Drops the segment if it is of `space` and has one of the pages in `range`.
     pub fn invalidate(&mut self, space: SpaceId, range: AddressRange) {
-        self.current = self.current.filter(|(owner, run)| *owner != space || !run.range().overlaps(&range));
+        self.current = self.current.filter(|(owner, run)| *owner != space || !run.overlaps(&range));
     }
 }
 
@@ -109,7 +109,7 @@ impl SegmentChoices {
     /// The pages in `range` changed.
     pub fn forget(&mut self, space: SpaceId, range: AddressRange) {
         if let Some((segment, _)) = self.segments.get_mut(space.index()) {
-            *segment = segment.filter(|run| !run.range().overlaps(&range));
+            *segment = segment.filter(|run| !run.overlaps(&range));
         }
     }
 

@@ -113,11 +113,12 @@ impl RangeTlb {
 
     /// Drops every range of `space` with one of the pages in `range`.
     pub fn invalidate(&mut self, space: SpaceId, range: AddressRange) {
-        self.entries.retain(|entry| entry.space != space || !entry.run.range().overlaps(&range));
+        self.entries.retain(|entry| entry.space != space || !entry.run.overlaps(&range));
     }
 }
 
 impl Entry {
+    #[inline(always)]
     fn covers(&self, space: SpaceId, addr: VirtAddr) -> bool {
         self.space == space && self.run.holds(addr)
     }
