@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 use terrace_model::Time;
-use terrace_sim::memory::{Device, DeviceParameters, Initiator, preset_names, preset_table};
+use terrace_sim::memory::{Device, DeviceLine, DeviceParameters, Initiator, preset_names, preset_table};
 
 fn main() {
     const TRANSFERS: u64 = 10_000_000;
@@ -24,9 +24,9 @@ fn main() {
                 let line = if random { state >> 36 } else { index };
                 let now = Time::from_nanos(index * 20);
                 if writes && state >> 63 == 1 {
-                    black_box(device.write(line, now, Initiator::Writeback));
+                    black_box(device.write(DeviceLine(line), now, Initiator::Writeback));
                 } else {
-                    black_box(device.read(line, now, Initiator::Demand));
+                    black_box(device.read(DeviceLine(line), now, Initiator::Demand));
                 }
             }
             row.push(started.elapsed().as_secs_f64() * 1e9 / TRANSFERS as f64);

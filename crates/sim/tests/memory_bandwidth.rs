@@ -6,7 +6,7 @@ mod devices;
 use devices::{Transfer, closed_loop, preset, simple};
 use proptest::prelude::*;
 use terrace_model::Time;
-use terrace_sim::memory::{Device, DeviceParameters, Initiator, preset_names};
+use terrace_sim::memory::{Device, DeviceLine, DeviceParameters, Initiator, preset_names};
 
 /// A run of some 100 µs may end just before a refresh, and with writes still queued: up to half a percent.
 const MARGIN: f64 = 1.005;
@@ -104,7 +104,7 @@ fn slices_of_100_ns_change_latency_little() {
                 while *next < start + slice {
                     let now = Time::from_nanos(*next);
                     let line = thread as u64 * 1_000_003 + *next / gap;
-                    latency += (device.read(line, now, Initiator::Demand) - now).as_nanos();
+                    latency += (device.read(DeviceLine(line), now, Initiator::Demand) - now).as_nanos();
                     count += 1;
                     *next += gap;
                 }
@@ -134,9 +134,9 @@ proptest! {
             now += gap;
             let at = Time::from_nanos(now.saturating_sub(late));
             if write {
-                prop_assert!(device.write(line, at, Initiator::Writeback) >= at);
+                prop_assert!(device.write(DeviceLine(line), at, Initiator::Writeback) >= at);
             } else {
-                let done = device.read(line, at, Initiator::Demand);
+                let done = device.read(DeviceLine(line), at, Initiator::Demand);
                 prop_assert!(done >= at + parameters.controller_latency + parameters.burst());
                 last = last.max(done.0);
                 reads += 1;

@@ -7,7 +7,7 @@ mod iwb;
 
 use devices::{Transfer, closed_loop, module};
 use terrace_model::Time;
-use terrace_sim::memory::{Device, Initiator};
+use terrace_sim::memory::{Device, DeviceLine, Initiator};
 
 fn ns(nanos: u64) -> Time {
     Time::from_nanos(nanos)
@@ -17,13 +17,17 @@ fn ns(nanos: u64) -> Time {
 fn idle_latencies_by_hand() {
     let mut device = Device::new(&module()).unwrap();
     assert_eq!(device.idle_read_latency(), ns(180 + 50 + 4 + 5));
-    assert_eq!(device.read(0, ns(0), Initiator::Demand), ns(239));
-    assert_eq!(device.read(1, ns(1000), Initiator::Demand), ns(1059), "the block is in the buffer");
+    assert_eq!(device.read(DeviceLine(0), ns(0), Initiator::Demand), ns(239));
+    assert_eq!(
+        device.read(DeviceLine(1), ns(1000), Initiator::Demand),
+        ns(1059),
+        "the block is in the buffer"
+    );
     // Two blocks at once: the second's data are 40 ns of medium later.
-    assert_eq!(device.read(100, ns(2000), Initiator::Demand), ns(2239));
-    assert_eq!(device.read(104, ns(2000), Initiator::Demand), ns(2279));
+    assert_eq!(device.read(DeviceLine(100), ns(2000), Initiator::Demand), ns(2239));
+    assert_eq!(device.read(DeviceLine(104), ns(2000), Initiator::Demand), ns(2279));
     // A neighbour of a block on its way waits for it, without a read of its own.
-    assert_eq!(device.read(105, ns(2001), Initiator::Demand), ns(2279));
+    assert_eq!(device.read(DeviceLine(105), ns(2001), Initiator::Demand), ns(2279));
     assert_eq!(device.counters().media_reads, 3);
 }
 
@@ -31,12 +35,12 @@ fn idle_latencies_by_hand() {
 fn random_lines_cost_a_block_each_and_sequential_ones_a_quarter() {
     let mut device = Device::new(&module()).unwrap();
     for line in 0..400 {
-        device.read(line, ns(line * 500), Initiator::Demand);
+        device.read(DeviceLine(line), ns(line * 500), Initiator::Demand);
     }
     assert_eq!(device.counters().media_reads, 100);
     let mut device = Device::new(&module()).unwrap();
     for index in 0..400u64 {
-        device.read(index * 64, ns(index * 500), Initiator::Demand);
+        device.read(DeviceLine(index * 64), ns(index * 500), Initiator::Demand);
     }
     assert_eq!(device.counters().media_reads, 400);
 }
@@ -46,7 +50,7 @@ fn sequential_writes_combine_and_random_ones_read_before_they_write() {
     let blocks_moved = |stride: u64| {
         let mut device = Device::new(&module()).unwrap();
         for index in 0..400u64 {
-            device.write(index * stride, ns(index * 500), Initiator::Writeback);
+            device.write(DeviceLine(index * stride), ns(index * 500), Initiator::Writeback);
         }
         (device.counters().media_reads, device.counters().media_writes)
     };
@@ -58,13 +62,13 @@ fn sequential_writes_combine_and_random_ones_read_before_they_write() {
 #[test]
 fn written_lines_are_read_from_the_buffer_and_others_complete_the_block() {
     let mut device = Device::new(&module()).unwrap();
-    device.write(0, ns(0), Initiator::Writeback);
-    assert_eq!(device.read(0, ns(1000), Initiator::Demand), ns(1059));
+    device.write(DeviceLine(0), ns(0), Initiator::Writeback);
+    assert_eq!(device.read(DeviceLine(0), ns(1000), Initiator::Demand), ns(1059));
     assert_eq!(device.counters().media_reads, 0);
-    assert_eq!(device.read(1, ns(2000), Initiator::Demand), ns(2239));
+    assert_eq!(device.read(DeviceLine(1), ns(2000), Initiator::Demand), ns(2239));
     // Now complete: its eviction needs no other read.
     for block in 1..=4u64 {
-        device.read(block * 4, ns(3000 + block * 1000), Initiator::Demand);
+        device.read(DeviceLine(block * 4), ns(3000 + block * 1000), Initiator::Demand);
     }
     assert_eq!((device.counters().media_reads, device.counters().media_writes), (5, 1));
 }
@@ -82,7 +86,7 @@ fn the_write_queue_pushes_back_at_the_mediums_rate() {
 fn energy_counts_blocks() {
     let mut device = Device::new(&module()).unwrap();
     for index in 0..5u64 {
-        device.write(index * 64, ns(index * 500), Initiator::Writeback);
+        device.write(DeviceLine(index * 64), ns(index * 500), Initiator::Writeback);
     }
     let energy = device.energy(ns(1_000_000));
     assert!((energy.media - 24e-9).abs() < 1e-15 && (energy.write - 35e-9).abs() < 1e-15);

@@ -5,7 +5,7 @@ mod devices;
 
 use devices::{module, parse, preset, simple};
 use terrace_model::{Bytes, Stats, Time};
-use terrace_sim::memory::{Device, Initiator, SegmentParameters, Span};
+use terrace_sim::memory::{Device, DeviceLine, Initiator, SegmentParameters, Span};
 
 const DEMAND: Initiator = Initiator::Demand;
 
@@ -17,12 +17,12 @@ fn ns(nanos: u64) -> Time {
 fn closed_hit_and_conflict_by_hand() {
     let mut device = Device::new(&simple()).unwrap();
     // Closed: tRCD 10 + tCL 12 + burst 4 + controller 5.
-    assert_eq!(device.read(0, ns(100), DEMAND), ns(131));
+    assert_eq!(device.read(DeviceLine(0), ns(100), DEMAND), ns(131));
     assert_eq!(device.idle_read_latency(), ns(31));
     // Hit: tCL 12 + burst 4 + controller 5.
-    assert_eq!(device.read(1, ns(200), DEMAND), ns(221));
+    assert_eq!(device.read(DeviceLine(1), ns(200), DEMAND), ns(221));
     // Line 128 is row 1 of bank 0 (8 banks of 16-line rows). Conflict: tRP 11 before all of the above.
-    assert_eq!(device.read(128, ns(300), DEMAND), ns(342));
+    assert_eq!(device.read(DeviceLine(128), ns(300), DEMAND), ns(342));
     let counters = device.counters();
     assert_eq!((counters.row_misses, counters.row_hits, counters.row_conflicts), (1, 1, 1));
 }
@@ -30,33 +30,33 @@ fn closed_hit_and_conflict_by_hand() {
 #[test]
 fn a_conflict_waits_until_the_row_may_close() {
     let mut device = Device::new(&simple()).unwrap();
-    device.read(0, ns(0), DEMAND);
+    device.read(DeviceLine(0), ns(0), DEMAND);
     // Activated at 0, so it may close at tRAS 30; tRP, tRCD, tCL, burst, controller follow.
-    assert_eq!(device.read(128, ns(5), DEMAND), ns(30 + 11 + 31));
+    assert_eq!(device.read(DeviceLine(128), ns(5), DEMAND), ns(30 + 11 + 31));
 }
 
 #[test]
 fn requests_for_a_row_about_to_close_go_first() {
     let mut device = Device::new(&simple()).unwrap();
-    device.read(0, ns(0), DEMAND);
-    device.read(128, ns(5), DEMAND); // closes row 0 at 30
-    assert_eq!(device.read(1, ns(15), DEMAND), ns(15 + 21), "row 0 is still open");
+    device.read(DeviceLine(0), ns(0), DEMAND);
+    device.read(DeviceLine(128), ns(5), DEMAND); // closes row 0 at 30
+    assert_eq!(device.read(DeviceLine(1), ns(15), DEMAND), ns(15 + 21), "row 0 is still open");
     // At 35 row 0 is gone: row 1, activated at 41, may close at 71.
-    assert_eq!(device.read(2, ns(35), DEMAND), ns(71 + 11 + 31));
+    assert_eq!(device.read(DeviceLine(2), ns(35), DEMAND), ns(71 + 11 + 31));
 }
 
 #[test]
 fn simultaneous_requests_share_the_bus_and_the_activation_budget() {
     let mut device = Device::new(&simple()).unwrap();
-    device.read(0, ns(0), DEMAND);
+    device.read(DeviceLine(0), ns(0), DEMAND);
     // Four hits at once: data follow each other on the bus, 4 ns each.
-    let done: Vec<_> = (1..5).map(|line| device.read(line, ns(100), DEMAND)).collect();
+    let done: Vec<_> = (1..5).map(|line| device.read(DeviceLine(line), ns(100), DEMAND)).collect();
     assert_eq!(done, [ns(121), ns(125), ns(129), ns(133)]);
     // With 40 ns for four activations on four banks they are 10 ns apart.
     let mut parameters = simple();
     parameters.bank.as_mut().unwrap().t_faw = Span::Time(ns(40));
     let mut device = Device::new(&parameters).unwrap();
-    let done: Vec<_> = (0..4).map(|bank| device.read(bank * 16, ns(0), DEMAND)).collect();
+    let done: Vec<_> = (0..4).map(|bank| device.read(DeviceLine(bank * 16), ns(0), DEMAND)).collect();
     assert_eq!(done, [ns(31), ns(41), ns(51), ns(61)]);
 }
 
@@ -66,31 +66,36 @@ fn an_untouched_row_closes_when_the_policy_says_so() {
     for (close_after, expected) in [(None, 42), (Some(ns(50)), 31), (Some(ns(0)), 31)] {
         parameters.bank.as_mut().unwrap().close_after = close_after;
         let mut device = Device::new(&parameters).unwrap();
-        device.read(0, ns(0), DEMAND);
-        assert_eq!(device.read(128, ns(200), DEMAND), ns(200 + expected), "close after {close_after:?}");
+        device.read(DeviceLine(0), ns(0), DEMAND);
+        assert_eq!(
+            device.read(DeviceLine(128), ns(200), DEMAND),
+            ns(200 + expected),
+            "close after {close_after:?}"
+        );
     }
 }
 
 #[test]
 fn writes_are_posted_and_drain_in_batches_that_turn_the_bus() {
     let mut device = Device::new(&simple()).unwrap();
-    device.read(0, ns(0), DEMAND);
+    device.read(DeviceLine(0), ns(0), DEMAND);
     for line in 0..7 {
-        assert_eq!(device.write(line, ns(100), Initiator::Writeback), ns(100));
+        assert_eq!(device.write(DeviceLine(line), ns(100), Initiator::Writeback), ns(100));
     }
     assert_eq!(device.counters().write_drains, 0);
     // A read passes the waiting writes.
-    assert_eq!(device.read(8, ns(100), DEMAND), ns(121));
+    assert_eq!(device.read(DeviceLine(8), ns(100), DEMAND), ns(121));
     // The eighth starts a drain of four: turn 3 ns, four bursts; then turn back 7 ns before the read's slot.
-    assert_eq!(device.write(7, ns(200), Initiator::Writeback), ns(200));
+    assert_eq!(device.write(DeviceLine(7), ns(200), Initiator::Writeback), ns(200));
     assert_eq!(device.counters().write_drains, 1);
-    assert_eq!(device.read(9, ns(200), DEMAND), ns(200 + 3 + 16 + 7 + 21));
+    assert_eq!(device.read(DeviceLine(9), ns(200), DEMAND), ns(200 + 3 + 16 + 7 + 21));
 }
 
 #[test]
 fn a_full_write_queue_pushes_back() {
     let mut device = Device::new(&simple()).unwrap();
-    let accepted: Vec<_> = (0..64).map(|line| device.write(line * 128, ns(0), Initiator::Copy)).collect();
+    let accepted: Vec<_> =
+        (0..64).map(|line| device.write(DeviceLine(line * 128), ns(0), Initiator::Copy)).collect();
     assert_eq!(accepted[15], ns(0), "sixteen entries take sixteen writes");
     assert!(accepted[63] > ns(1000), "rows of one bank go one by one: {:?}", accepted[63]);
     assert!(accepted.is_sorted());
@@ -102,10 +107,14 @@ fn refresh_stops_the_channel_and_closes_rows() {
     let bank = parameters.bank.as_mut().unwrap();
     (bank.t_refi, bank.t_rfc) = (Some(ns(1000)), Some(ns(100)));
     let mut device = Device::new(&parameters).unwrap();
-    assert_eq!(device.read(0, ns(900), DEMAND), ns(931));
-    assert_eq!(device.read(1, ns(1040), DEMAND), ns(1100 + 31), "waits for the refresh, then activates");
-    assert_eq!(device.read(2, ns(1500), DEMAND), ns(1521), "a hit until the next refresh");
-    assert_eq!(device.read(3, ns(7250), DEMAND), ns(7250 + 31), "closed by one of those between");
+    assert_eq!(device.read(DeviceLine(0), ns(900), DEMAND), ns(931));
+    assert_eq!(
+        device.read(DeviceLine(1), ns(1040), DEMAND),
+        ns(1100 + 31),
+        "waits for the refresh, then activates"
+    );
+    assert_eq!(device.read(DeviceLine(2), ns(1500), DEMAND), ns(1521), "a hit until the next refresh");
+    assert_eq!(device.read(DeviceLine(3), ns(7250), DEMAND), ns(7250 + 31), "closed by one of those between");
     assert_eq!(device.refreshes(ns(7250)), 7);
 }
 
@@ -117,14 +126,14 @@ fn pcm_pays_for_closing_a_written_row_only() {
     (bank.drain_high, bank.drain_low) = (1, 0);
     // Cycles of 2.5 ns: tRCD 55, tCL 12.5, burst 10, controller 10 ns.
     let mut device = Device::new(&parameters).unwrap();
-    assert_eq!(device.read(0, ns(0), DEMAND), Time::from_nanos_f64(87.5));
+    assert_eq!(device.read(DeviceLine(0), ns(0), DEMAND), Time::from_nanos_f64(87.5));
     let other_row = 8 * 128;
     // Clean: one cycle.
-    assert_eq!(device.read(other_row, ns(1000), DEMAND), Time::from_nanos_f64(1087.5 + 2.5));
+    assert_eq!(device.read(DeviceLine(other_row), ns(1000), DEMAND), Time::from_nanos_f64(1087.5 + 2.5));
     assert_eq!(device.counters().dirty_precharges, 0);
-    device.write(other_row + 1, ns(2000), Initiator::Writeback);
+    device.write(DeviceLine(other_row + 1), ns(2000), Initiator::Writeback);
     // Dirty: 60 cycles.
-    assert_eq!(device.read(0, ns(3000), DEMAND), Time::from_nanos_f64(3087.5 + 150.0));
+    assert_eq!(device.read(DeviceLine(0), ns(3000), DEMAND), Time::from_nanos_f64(3087.5 + 150.0));
     assert_eq!(device.counters().dirty_precharges, 1);
     assert_eq!(device.energy(ns(4000)).media, 1102e-9);
 }
@@ -137,10 +146,10 @@ fn pcm_row_writebacks_of_one_rank_keep_their_distance() {
     (bank.drain_high, bank.drain_low) = (1, 0);
     let mut device = Device::new(&parameters).unwrap();
     for bank in 0..2 {
-        device.write(bank * 128, ns(0), Initiator::Writeback);
+        device.write(DeviceLine(bank * 128), ns(0), Initiator::Writeback);
     }
-    let first = device.read(8 * 128, ns(5000), DEMAND);
-    let second = device.read(9 * 128, ns(5000), DEMAND);
+    let first = device.read(DeviceLine(8 * 128), ns(5000), DEMAND);
+    let second = device.read(DeviceLine(9 * 128), ns(5000), DEMAND);
     assert_eq!(second - first, Time::from_nanos_f64(27.5), "11 cycles between dirty precharges");
 }
 
@@ -156,10 +165,14 @@ fn near_and_far_segments_share_banks_and_differ_in_timing() {
         t_wr: near,
     }];
     let mut device = Device::new(&parameters).unwrap();
-    assert_eq!(device.read(0, ns(0), DEMAND), ns(25), "near");
+    assert_eq!(device.read(DeviceLine(0), ns(0), DEMAND), ns(25), "near");
     // Line 128 is the first of the far segment, in the same bank: near's precharge, far's activation.
-    assert_eq!(device.read(128, ns(100), DEMAND), ns(100 + 4 + 31));
-    assert_eq!(device.read(0, ns(200), DEMAND), ns(200 + 11 + 25), "far's precharge, near's activation");
+    assert_eq!(device.read(DeviceLine(128), ns(100), DEMAND), ns(100 + 4 + 31));
+    assert_eq!(
+        device.read(DeviceLine(0), ns(200), DEMAND),
+        ns(200 + 11 + 25),
+        "far's precharge, near's activation"
+    );
     assert_eq!(device.segments().len(), 1);
 }
 
@@ -179,20 +192,38 @@ fn a_row_moves_to_the_other_segment_over_its_bitlines() {
     let (ras, mut device) = (bank.t_ras.at(Time::from_nanos(1)), Device::new(&parameters).unwrap());
     // Line 128 is the first of the far segment. Its row has to be open for t_ras; the near cells take 3 ns more.
     let moved = ras + ns(3);
-    assert_eq!(device.transfer(128, 0, ns(0), Initiator::Copy), Some(moved));
-    assert_eq!(device.transfer(129, 1, ns(0), Initiator::Copy), Some(moved), "all of the row went at once");
-    assert_eq!(device.transfer(130, 2, moved + ns(9), Initiator::Copy), Some(moved + ns(9)));
-    assert_eq!(device.transfer(0, 1, ns(500), Initiator::Copy), None, "both near");
+    assert_eq!(device.transfer(DeviceLine(128), DeviceLine(0), ns(0), Initiator::Copy), Some(moved));
+    assert_eq!(
+        device.transfer(DeviceLine(129), DeviceLine(1), ns(0), Initiator::Copy),
+        Some(moved),
+        "all of the row went at once"
+    );
+    assert_eq!(
+        device.transfer(DeviceLine(130), DeviceLine(2), moved + ns(9), Initiator::Copy),
+        Some(moved + ns(9))
+    );
+    assert_eq!(device.transfer(DeviceLine(0), DeviceLine(1), ns(500), Initiator::Copy), None, "both near");
     // The bus is not used: a read of another bank finds it idle. One of the same bank waits for the move.
     let mut device = Device::new(&parameters).unwrap();
-    device.transfer(128, 0, ns(0), Initiator::Copy);
-    assert_eq!(device.read(144, ns(0), DEMAND), ns(2 + 31), "the next bank, activated 2 ns later");
-    assert_eq!(device.read(0, ns(0), DEMAND), moved + ns(11 + 25), "far's precharge, near's activation");
+    device.transfer(DeviceLine(128), DeviceLine(0), ns(0), Initiator::Copy);
+    assert_eq!(
+        device.read(DeviceLine(144), ns(0), DEMAND),
+        ns(2 + 31),
+        "the next bank, activated 2 ns later"
+    );
+    assert_eq!(
+        device.read(DeviceLine(0), ns(0), DEMAND),
+        moved + ns(11 + 25),
+        "far's precharge, near's activation"
+    );
     let counters = device.counters();
     assert_eq!((counters.reads[Initiator::Copy as usize], counters.writes[Initiator::Copy as usize]), (1, 1));
     let mut without = parameters.clone();
     without.bank.as_mut().unwrap().t_transfer = None;
-    assert_eq!(Device::new(&without).unwrap().transfer(128, 0, ns(0), Initiator::Copy), None);
+    assert_eq!(
+        Device::new(&without).unwrap().transfer(DeviceLine(128), DeviceLine(0), ns(0), Initiator::Copy),
+        None
+    );
     without.bank.as_mut().unwrap().segments.clear();
     without.bank.as_mut().unwrap().t_transfer = Some(near);
     let error = Device::new(&without).unwrap_err();
@@ -209,7 +240,10 @@ fn segments_without_an_end_end_where_tiers_do() {
     parameters.end_segments(capacities.into_iter()).unwrap();
     assert_eq!(parameters.bank.as_ref().unwrap().segments[0].end, Some(Bytes::kib(8)));
     let device = Device::new(&parameters).unwrap();
-    assert_eq!((device.idle_read_latency_at(0), device.idle_read_latency_at(128)), (ns(25), ns(31)));
+    assert_eq!(
+        (device.idle_read_latency_at(DeviceLine(0)), device.idle_read_latency_at(DeviceLine(128))),
+        (ns(25), ns(31))
+    );
     parameters.bank.as_mut().unwrap().segments[0].end = None;
     let error = parameters.end_segments(capacities[..1].iter().copied()).unwrap_err();
     assert!(error.starts_with("bank.segments.0 has no end and ends where a tier does, but 1 lie"), "{error}");
@@ -221,9 +255,9 @@ fn energy_is_the_sum_of_what_happened() {
     let bank = parameters.bank.as_mut().unwrap();
     (bank.t_refi, bank.t_rfc) = (Some(ns(100)), Some(ns(10)));
     let mut device = Device::new(&parameters).unwrap();
-    device.read(0, ns(20), DEMAND);
-    device.read(1, ns(50), Initiator::Walk);
-    device.write(2, ns(60), Initiator::Copy);
+    device.read(DeviceLine(0), ns(20), DEMAND);
+    device.read(DeviceLine(1), ns(50), Initiator::Walk);
+    device.write(DeviceLine(2), ns(60), Initiator::Copy);
     let energy = device.energy(ns(1000));
     let close = |a: f64, b: f64| (a - b).abs() < 1e-15;
     assert!(close(energy.activate, 3e-9) && close(energy.read, 10e-9) && close(energy.write, 7e-9));
@@ -236,8 +270,8 @@ fn traffic_is_counted_by_initiator() {
     let mut device = Device::new(&simple()).unwrap();
     for (index, by) in Initiator::ALL.into_iter().enumerate() {
         for line in 0..=index as u64 {
-            device.read(line, ns(0), by);
-            device.write(line, ns(0), by);
+            device.read(DeviceLine(line), ns(0), by);
+            device.write(DeviceLine(line), ns(0), by);
         }
     }
     assert_eq!(device.counters().reads, [1, 2, 3, 4, 5, 6, 7]);
@@ -252,8 +286,8 @@ fn traffic_is_counted_by_initiator() {
 fn runs_are_paced_and_end_with_their_last_line() {
     let mut device = Device::new(&simple()).unwrap();
     // A line every 10 ns within one row: the last is issued at 150 and hits.
-    assert_eq!(device.read_run(0, 16, ns(0), ns(10), Initiator::Copy), ns(150 + 21));
-    assert_eq!(device.write_run(0, 16, ns(1000), ns(10), Initiator::Copy), ns(1150));
+    assert_eq!(device.read_run(DeviceLine(0), 16, ns(0), ns(10), Initiator::Copy), ns(150 + 21));
+    assert_eq!(device.write_run(DeviceLine(0), 16, ns(1000), ns(10), Initiator::Copy), ns(1150));
     assert_eq!((device.counters().total_reads(), device.counters().total_writes()), (16, 16));
 }
 

@@ -13,7 +13,7 @@ const MOST_OF_COMMAND_LINE: usize = 6000;
 const WIDEST_COMMENT: usize = 125;
 
 /// How a number that has a type of its own in the simulator is declared without it, and the type.
-const BARE: [(&str, &str); 11] = [
+const BARE: [(&str, &str); 12] = [
     ("space: u32", "SpaceId"),
     ("parent: u32", "SpaceId"),
     ("child: u32", "SpaceId"),
@@ -23,6 +23,7 @@ const BARE: [(&str, &str); 11] = [
     ("target: u64", "PhysAddr"),
     ("evicted: Vec<u64>", "Vec<PhysAddr>"),
     ("frame: u64", "Frame, or by another name a place in a tier"),
+    ("device_line: u64", "DeviceLine"),
     ("first: u64, end: u64", "AddressRange"),
     ("core: usize", "CoreId"),
 ];

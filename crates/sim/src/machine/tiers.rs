@@ -6,7 +6,7 @@ use super::memory_watch::MemoryWatch;
 use super::zero_lines::ZeroLines;
 use crate::array::prefetch;
 use crate::design::Design;
-use crate::memory::{Device, Initiator, Link, MemoryRequest, Way};
+use crate::memory::{Device, DeviceLine, Initiator, Link, MemoryRequest, Way};
 use crate::translate::{host_table_bytes, schemes};
 use terrace_model::{BytesPerSec, LINE_BYTES, Line, NodeId, Stats, TierId, Time, Unit};
 
@@ -52,7 +52,7 @@ pub(super) struct Tier {
     /// First line of the tier in the machine's physical memory.
     pub(super) base_line: u64,
     /// First line of the tier in its device.
-    pub(super) device_line: u64,
+    pub(super) device_line: DeviceLine,
     frames: u64,
     path: Time,
     /// The node that it belongs to. Requests from there cross no link.
@@ -140,7 +140,7 @@ impl TieredMemory {
                 name: tier.name.clone(),
                 device,
                 base_line: tier_of_region.len() as u64 * REGION_LINES,
-                device_line: used_lines[device],
+                device_line: DeviceLine(used_lines[device]),
                 frames,
                 path: tier.path_latency,
                 home: home_of(design, at),
@@ -242,7 +242,7 @@ impl TieredMemory {
         let tier = &self.tiers[self.tier_of_line(line).index()];
         let before: usize =
             self.devices[..tier.device].iter().map(|device| device.parameters().channels as usize).sum();
-        before + self.devices[tier.device].channel_of(line.0 - tier.base_line + tier.device_line)
+        before + self.devices[tier.device].channel_of(tier.place_of(line))
     }
 
     /// The physical lines of the first tier.
@@ -270,7 +270,7 @@ impl TieredMemory {
         let tier = &mut self.tiers[self.tier_of_region[(line.0 / REGION_LINES) as usize] as usize];
         tier.traffic.reads[by as usize] += 1;
         let device = &mut self.devices[tier.device];
-        let local = line.0 - tier.base_line + tier.device_line;
+        let local = tier.place_of(line);
         // The path is counted once, on the way there.
         let arrives = at + tier.path;
         let (ready, done) = match tier.link {
@@ -309,7 +309,7 @@ impl TieredMemory {
         let tier = &mut self.tiers[self.tier_of_region[(line.0 / REGION_LINES) as usize] as usize];
         tier.traffic.writes[by as usize] += 1;
         let device = &mut self.devices[tier.device];
-        let local = line.0 - tier.base_line + tier.device_line;
+        let local = tier.place_of(line);
         let arrives = at + tier.path;
         let arrives = match tier.link {
             Some((link, way)) if from != tier.home => self.links[link].send_line(way, arrives),
@@ -414,7 +414,7 @@ impl TieredMemory {
         }
         let tier = &mut self.tiers[self.tier_of_region[(first.0 / REGION_LINES) as usize] as usize];
         tier.traffic.writes[Initiator::Zero as usize] += lines;
-        let local = first.0 - tier.base_line + tier.device_line;
+        let local = tier.place_of(first);
         self.devices[tier.device].write_stream(local, lines, now + tier.path, pace, Initiator::Zero)
     }
 

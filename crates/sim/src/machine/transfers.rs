@@ -1,8 +1,16 @@
 //! Lines that move between tiers of one device without a bus: TL-DRAM's segments.
 
 use super::tiers::{Tier, TieredMemory};
-use crate::memory::MemoryRequest;
+use crate::memory::{DeviceLine, MemoryRequest};
 use terrace_model::{Line, Time};
+
+impl Tier {
+    /// Where a line of the tier lies in its device.
+    #[inline(always)]
+    pub(super) fn place_of(&self, line: Line) -> DeviceLine {
+        self.device_line + (line.0 - self.base_line)
+    }
+}
 
 impl TieredMemory {
     /// Moves a line to another place within its device, past the bus, where the device can: when it is there.
@@ -13,8 +21,7 @@ impl TieredMemory {
         if one == other || source.device != target.device || self.hardware_cache.is_some() {
             return None;
         }
-        let place = |tier: &Tier, line: Line| line.0 - tier.base_line + tier.device_line;
-        let (from, into) = (place(source, line), place(target, to));
+        let (from, into) = (source.place_of(line), target.place_of(to));
         let done = self.devices[source.device].transfer(from, into, at, by)?;
         self.zeros.remove(to);
         self.tiers[one].traffic.reads[by as usize] += 1;

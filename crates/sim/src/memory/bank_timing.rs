@@ -1,6 +1,6 @@
 //! The timing of a channel of banks, and of the cells of its segments.
 
-use super::mapping::lines;
+use super::mapping::{DeviceLine, lines};
 use super::parameters::{BankParameters, DeviceParameters};
 
 /// Timing of a channel in femtoseconds.
@@ -81,8 +81,8 @@ impl BankTiming {
 
     /// Which timing a device line has.
     #[inline]
-    pub(super) fn segment(&self, device_line: u64) -> u8 {
-        self.segment_ends.iter().take_while(|&&end| device_line >= end).count() as u8
+    pub(super) fn segment(&self, line: DeviceLine) -> u8 {
+        self.segment_ends.iter().take_while(|&&end| line.0 >= end).count() as u8
     }
 
     /// Device time of a read of a closed bank, of a line of this segment.

@@ -3,7 +3,7 @@
 use super::bank_timing::BankTiming;
 use super::banked::BankedChannel;
 use super::counters::{DeviceCounters, DeviceEnergy, Initiator};
-use super::mapping::{ChannelMap, lines};
+use super::mapping::{ChannelMap, DeviceLine, lines};
 use super::media::{MediaChannel, MediaTiming};
 use super::parameters::{DeviceParameters, SegmentParameters};
 use terrace_model::{BytesPerSec, LINE_BYTES, Time};
@@ -51,13 +51,13 @@ impl Device {
 
     /// The channel that a line lies on.
     #[inline]
-    pub fn channel_of(&self, line: u64) -> usize {
+    pub fn channel_of(&self, line: DeviceLine) -> usize {
         self.map.locate(line).channel
     }
 
     /// Reads a line: when its data are at the controller, ready to leave for the processor.
     #[inline]
-    pub fn read(&mut self, line: u64, now: Time, by: Initiator) -> Time {
+    pub fn read(&mut self, line: DeviceLine, now: Time, by: Initiator) -> Time {
         self.counters.reads[by as usize] += 1;
         let place = self.map.locate(line);
         let done = match &mut self.channels {
@@ -78,7 +78,7 @@ impl Device {
     /// Writes a line: when the controller has accepted it. Writes are posted: that is `now` unless the channel's write
     /// queue is full.
     #[inline]
-    pub fn write(&mut self, line: u64, now: Time, by: Initiator) -> Time {
+    pub fn write(&mut self, line: DeviceLine, now: Time, by: Initiator) -> Time {
         self.counters.writes[by as usize] += 1;
         let place = self.map.locate(line);
         let accepted = match &mut self.channels {
@@ -99,7 +99,7 @@ impl Device {
     /// Moves a line to a line of another segment by moving its row over the bitlines (TL-DRAM): when it is there. Both rows
     /// are taken to lie on the same bitlines, whatever the number of the line that it moves to says. None where the device
     /// has no such moves, or both lie in one segment: then the line goes through the controller.
-    pub fn transfer(&mut self, from: u64, to: u64, now: Time, by: Initiator) -> Option<Time> {
+    pub fn transfer(&mut self, from: DeviceLine, to: DeviceLine, now: Time, by: Initiator) -> Option<Time> {
         let place = self.map.locate(from);
         let Channels::Banked(timing, channels) = &mut self.channels else { return None };
         let segment = timing.segment(from);
@@ -114,13 +114,13 @@ impl Device {
 
     /// Reads `count` consecutive lines, issuing one every `pace`: when the last is at the controller. For runs short
     /// enough that other traffic need not come between; a copy of many pages is issued by its agent piece by piece.
-    pub fn read_run(&mut self, first: u64, count: u64, now: Time, pace: Time, by: Initiator) -> Time {
+    pub fn read_run(&mut self, first: DeviceLine, count: u64, now: Time, pace: Time, by: Initiator) -> Time {
         (0..count).fold(now, |last, index| last.max(self.read(first + index, now + pace.times(index), by)))
     }
 
     /// Writes `count` consecutive lines, issuing one every `pace` or, where the write queue is full, when the line
     /// before was accepted: when the last is accepted.
-    pub fn write_run(&mut self, first: u64, count: u64, now: Time, pace: Time, by: Initiator) -> Time {
+    pub fn write_run(&mut self, first: DeviceLine, count: u64, now: Time, pace: Time, by: Initiator) -> Time {
         (0..count)
             .fold(now, |accepted, index| self.write(first + index, accepted.max(now + pace.times(index)), by))
     }
@@ -128,7 +128,14 @@ impl Device {
     /// Writes `count` consecutive lines as a paced stream of 4 KiB pieces: the buses are busy for as long as the lines
     /// take, at the time each piece comes, without a look at single banks. For zeroing and copying whole pages, where
     /// line-by-line timing would cost more than everything else. Returns when the last piece was written.
-    pub fn write_stream(&mut self, first: u64, count: u64, now: Time, pace: Time, by: Initiator) -> Time {
+    pub fn write_stream(
+        &mut self,
+        first: DeviceLine,
+        count: u64,
+        now: Time,
+        pace: Time,
+        by: Initiator,
+    ) -> Time {
         const PIECE: u64 = 4096 / LINE_BYTES;
         let Channels::Banked(timing, channels) = &mut self.channels else {
             return self.write_run(first, count, now, pace, by);
@@ -141,7 +148,7 @@ impl Device {
             let piece = PIECE.min(count - done);
             let at = now.0 + pace.0 * done;
             // Round robin by piece, so that remainders spread over all channels.
-            let first_channel = (first + done) / PIECE % all;
+            let first_channel = (first.0 + done) / PIECE % all;
             for turn in 0..all.min(piece) {
                 let lines = piece / all + u64::from(turn < piece % all);
                 let channel = ((first_channel + turn) % all) as usize;
@@ -161,11 +168,11 @@ impl Device {
 
     /// Latency of a read of an idle device: from a closed bank, or from the medium. Of several segments, the last's.
     pub fn idle_read_latency(&self) -> Time {
-        self.idle_read_latency_at(u64::MAX)
+        self.idle_read_latency_at(DeviceLine(u64::MAX))
     }
 
     /// The same for a line of the device, which lies in a segment.
-    pub fn idle_read_latency_at(&self, line: u64) -> Time {
+    pub fn idle_read_latency_at(&self, line: DeviceLine) -> Time {
         Time(
             self.read_overhead
                 + match &self.channels {

@@ -5,7 +5,21 @@
 //! interleaving, Zhang, Zhu and Zhang, MICRO 2000), so that no power-of-two stride falls on a single channel or bank.
 //! Three or six channels are taken by modulo, without permutation.
 
+use std::ops::Add;
 use terrace_model::LINE_BYTES;
+
+/// A line of 64 bytes of a device, by its number there. The first line of each device is 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceLine(pub u64);
+
+impl Add<u64> for DeviceLine {
+    type Output = DeviceLine;
+
+    #[inline(always)]
+    fn add(self, lines: u64) -> DeviceLine {
+        DeviceLine(self.0 + lines)
+    }
+}
 
 /// Where a line lies within its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +55,7 @@ impl ChannelMap {
 
     /// The channel of a device line, and its number there.
     #[inline]
-    pub(super) fn locate(&self, line: u64) -> ChannelLine {
+    pub(super) fn locate(&self, DeviceLine(line): DeviceLine) -> ChannelLine {
         let unit = line >> self.unit_bits;
         let offset = line & ((1 << self.unit_bits) - 1);
         let (upper, channel) = match self.channel_bits {
@@ -128,7 +142,7 @@ mod tests {
             let banks = BankMap::new(16, 32, 128, true);
             let mut seen = HashSet::new();
             for line in 0..200_000u64 {
-                let place = map.locate(line);
+                let place = map.locate(DeviceLine(line));
                 assert!(place.channel < channels as usize);
                 assert!(seen.insert((place.channel, place.line)), "{channels} channels, line {line}");
                 assert!(banks.locate(place.line).bank < 16);
@@ -154,7 +168,7 @@ mod tests {
             let map = ChannelMap::new(4, 4);
             let mut count = [0u32; 4];
             for index in 0..4096u64 {
-                count[map.locate(index << stride_bits).channel] += 1;
+                count[map.locate(DeviceLine(index << stride_bits)).channel] += 1;
             }
             assert!(count.iter().all(|&n| n == 1024), "stride 2^{stride_bits} lines: {count:?}");
         }

@@ -37,6 +37,7 @@ mod server;
 pub use counters::{DeviceCounters, DeviceEnergy, Initiator};
 pub use device::Device;
 pub use link::{Link, LinkParameters, Way};
+pub use mapping::DeviceLine;
 pub use parameters::{
     BankParameters, DeviceEnergyParameters, DeviceParameters, MediaParameters, SegmentParameters, Span,
 };

@@ -11,7 +11,7 @@ mod support;
 
 use terrace_model::parameters::{Declared, Kind, ParameterInfo};
 use terrace_model::{Bytes, BytesPerSec, Cycles, Energy, Frequency, Random, Time};
-use terrace_sim::memory::{Device, DeviceParameters, Initiator, preset_names, preset_table};
+use terrace_sim::memory::{Device, DeviceLine, DeviceParameters, Initiator, preset_names, preset_table};
 
 /// Other values of a parameter: the other words, numbers below and above, and both ends of its range.
 fn others(parameter: &ParameterInfo, value: &str) -> Vec<String> {
@@ -85,13 +85,16 @@ fn run_device(table: &toml::Table) -> Option<String> {
         let burst = step % 1000 < 600;
         let write = if step % 2000 < 1000 { step % 3 == 0 } else { burst };
         let end = match write {
-            true => device.write(line, now, Initiator::Writeback),
-            false => device.read(line, now, Initiator::Demand),
+            true => device.write(DeviceLine(line), now, Initiator::Writeback),
+            false => device.read(DeviceLine(line), now, Initiator::Demand),
         };
         done += &format!("{} ", end.0);
         if step % 512 == 0 {
             // From the last lines to the first ones, where rows move between segments.
-            done += &format!("{:?} ", device.transfer((1 << 20) - step, step, now, Initiator::Copy));
+            done += &format!(
+                "{:?} ",
+                device.transfer(DeviceLine((1 << 20) - step), DeviceLine(step), now, Initiator::Copy)
+            );
         }
         // A read waits now and then; a pause is long enough for rows to close.
         now = match step % 16 {

@@ -1,7 +1,7 @@
 //! Devices with round numbers, and a closed loop.
 
 use terrace_model::Time;
-use terrace_sim::memory::{Device, DeviceParameters, Initiator, preset_table};
+use terrace_sim::memory::{Device, DeviceLine, DeviceParameters, Initiator, preset_table};
 
 /// One channel of one rank with 8 banks: tRCD 10, tCL 12, tRP 11, tRAS 30 ns, 4 ns per line, no refresh.
 #[allow(dead_code)]
@@ -109,9 +109,9 @@ pub fn closed_loop(
     for Transfer { line, write } in transfers {
         let std::cmp::Reverse(now) = slots.pop().expect("slots stay in number");
         let done = if write {
-            device.write(line, Time(now), Initiator::Writeback)
+            device.write(DeviceLine(line), Time(now), Initiator::Writeback)
         } else {
-            device.read(line, Time(now), Initiator::Demand)
+            device.read(DeviceLine(line), Time(now), Initiator::Demand)
         };
         assert!(done.0 >= now, "time travel: {now} to {}", done.0);
         slots.push(std::cmp::Reverse(done.0));

@@ -5,7 +5,7 @@
 //! buffers. Write-only touches a line once to fetch it and once more when it leaves the caches; both count as accesses.
 
 use terrace_model::Time;
-use terrace_sim::memory::{Device, DeviceParameters, Initiator, preset_table};
+use terrace_sim::memory::{Device, DeviceLine, DeviceParameters, Initiator, preset_table};
 
 /// The processor's side.
 #[derive(Clone, Debug)]
@@ -86,13 +86,13 @@ pub fn throughput(processor: &Processor, threads: usize, share: u64, write: bool
         let page = state[index].page;
         let mut at = Time(issue);
         if page.is_multiple_of(8) {
-            at = devices[0].read(page_tables + page / 8, at, Initiator::Walk) + processor.path;
+            at = devices[0].read(DeviceLine(page_tables + page / 8), at, Initiator::Walk) + processor.path;
         }
         let (tier, address) = line(page);
-        let mut done = devices[tier].read(address, at, Initiator::Demand) + processor.path;
+        let mut done = devices[tier].read(DeviceLine(address), at, Initiator::Demand) + processor.path;
         if write {
             let (tier, address) = line(page - processor.writeback_distance);
-            done = done.max(devices[tier].write(address, at, Initiator::Writeback));
+            done = done.max(devices[tier].write(DeviceLine(address), at, Initiator::Writeback));
         }
         let replace = |slots: &mut [u64]| *slots.iter_mut().min().expect("not empty") = done.0;
         replace(&mut state[index].slots);
