@@ -289,7 +289,7 @@ impl Stream {
         self.short.bases.following().is_some()
     }
 
-    /// Passes over at most `limit` accesses, and notifies `touch` of the address and size of each. Returns how many
+    /// Passes over at most `limit` accesses, and calls `touch` with the address and size of each. Returns how many
     /// records and accesses that were.
     pub fn pass_over(
         &mut self,

@@ -4,7 +4,7 @@
 mod support;
 
 use proptest::prelude::*;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU16, NonZeroU32};
 use support::probe::{every, in_guest, on_host, probe};
 use support::*;
 use terrace_model::{AddressRange, Bytes, Frequency, PageSize, TierId};
@@ -15,8 +15,8 @@ use terrace_policy::{
 use terrace_sim::design::{
     Design, DirectorySize, DirectoryUpdates, FillNotices, FreedTables, Granularity, GuestChanges,
     GuestTierParameters, HatricParameters, HostParameters, LocalStores, NestedParameters, PagePolicy,
-    PageWalkCacheParameters, Ranges, SetNumbers, Synonyms, Tracking, VmParameters, WalkCacheSets,
-    WalkCacheTags, WalkerStores,
+    PageWalkCacheParameters, Ranges, SetNumbers, Synonyms, Tracking, VmParameters, WalkCacheDimensions,
+    WalkCacheSets, WalkCacheTags, WalkerStores,
 };
 use terrace_sim::{Fidelity, Options, Outcome};
 use terrace_trace::{AccessKind, Advice, Event, KernelAccess, MarkKind, Protection};
@@ -260,11 +260,16 @@ fn meddler(seed: u64) -> impl FnMut(Moment, &[Signal], &mut dyn MemorySystem) ->
             return every(now, 2000);
         }
         let one = |random: &mut Random| pages[random.below(pages.len() as u64) as usize];
+        // Where there is no hypervisor, or the policy is the hypervisor's own, mappings are not exchanged.
+        let copy = match NonZeroU16::new(random.below(2048) as u16) {
+            Some(pairs) if pairs.get() <= 512 => CopyBy::Mapping(pairs),
+            _ => CopyBy::Bytes,
+        };
         let how = MoveOptions {
             huge: if random.below(2) == 0 { HugePages::Whole } else { HugePages::SplitFirst },
             threads: 1,
             in_flight: NonZeroU32::new(random.below(9) as u32),
-            copy: CopyBy::Bytes,
+            copy,
             empties_lists: true,
         };
         let some: Vec<PageId> = (0..random.below(12)).map(|_| one(&mut random)).collect();
@@ -280,7 +285,7 @@ fn meddler(seed: u64) -> impl FnMut(Moment, &[Signal], &mut dyn MemorySystem) ->
             2 => {
                 let to = if random.below(2) == 0 { PageSize::Base } else { PageSize::Huge };
                 let resize = |page: &PageId| Resize { page: page.aligned(to), to };
-                memory.resize(&some.iter().map(resize).collect::<Vec<_>>());
+                memory.resize_by(&some.iter().map(resize).collect::<Vec<_>>(), copy);
             }
             _ => {
                 let hows = [Watch::Off, Watch::Hint, Watch::HintStore, Watch::Count];
@@ -387,7 +392,10 @@ proptest! {
             cache.entries = 16;
             let tlb = PageWalkCacheParameters { entries: 8, ..cache.clone() };
             let walk_cache = if nested { WalkCacheTags::GuestVirtual } else { WalkCacheTags::GuestPhysical };
-            design.translation.nested = Some(NestedParameters { tlb, walk_cache, ..NestedParameters::default() });
+            let walk_cache_dimensions =
+                if seed % 2 == 0 { WalkCacheDimensions::Both } else { WalkCacheDimensions::Guest };
+            design.translation.nested =
+                Some(NestedParameters { tlb, walk_cache, walk_cache_dimensions, ..NestedParameters::default() });
         } else if nested && walks {
             let tlb = PageWalkCacheParameters { entries: 8, ..design.translation.page_walk_cache.clone() };
             design.translation.nested = Some(NestedParameters { host: Some(PageSize::Huge), tlb, ..NestedParameters::default() });
@@ -430,6 +438,8 @@ fn with_hardware_no_policy_of_a_native_machine_interrupts_a_core() {
         ("ambix", &[("period", "200 us"), ("delay", "20 us")]),
         ("tpp", &[("scan_period", "200 us"), ("scan_size", "4 MiB")]),
         ("ranger", &[("period", "200 us")]),
+        ("numa-balancing", &[("scan_period", "200 us"), ("scan_size", "4 MiB")]),
+        ("trident", &[("sizes", "2m"), ("scan_sleep", "100 us"), ("alloc_sleep", "100 us")]),
     ];
     for (name, parameters) in policies {
         let run = |coherence: &str| {

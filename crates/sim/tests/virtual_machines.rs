@@ -348,6 +348,7 @@ fn what_is_passed_over_sets_the_bits_of_the_hosts_table() {
     for host in [PageSize::Base, PageSize::Huge] {
         let [walked, passed_over] = [false, true].map(|fast_forward| seen(host, fast_forward));
         assert_eq!(passed_over, walked, "{host}");
+        assert!(walked.iter().any(|page| page.1), "{host}: nothing was accessed");
         let of = |flag: fn(&(PageId, bool, bool)) -> bool| walked.iter().filter(|page| flag(page)).count();
         if host == PageSize::Base {
             // Sixteen pages and four tables. Six were accessed, two of them written to; walkers set bits in tables.
@@ -387,6 +388,10 @@ fn what_does_not_go_together_is_refused() {
         "{said}"
     );
     let has = |said: String, wanted: &str| assert!(said.contains(wanted), "{said}: not \"{wanted}\"");
+    seen.host.as_mut().unwrap().policy = Some(toml::from_str("name = \"annotated\"").unwrap());
+    let said = run_with(&seen, &mut Program::new().source(), Options::default()).unwrap_err().to_string();
+    has(said.clone(), "host.policy");
+    has(said, "the hypervisor does not know what the guest's programs allocate");
     has(
         refused("virtual-4k", &[("vm.memory", "8 TiB")]),
         "vm.memory: a virtual machine of 8 TiB is larger than",

@@ -59,7 +59,7 @@ pub struct Shootdowns {
 }
 
 /// Measures and predicts. `machine`: the preset whose costs predict; without one the nearest to the processor. `said` is
-/// notified of what is measured.
+/// called with what is measured.
 ///
 /// # Errors
 /// No such machine, or a kernel that lets nothing be measured.

@@ -266,7 +266,7 @@ impl Blocks {
 
     /// `promote_vb`: the block becomes one of the smallest size that holds so many bytes. What it held is in its first
     /// part, and its handles stay valid; addresses do not. A block that is large enough stays as it is. Nothing is copied.
-    /// Its property holds for all of it.
+    /// The block's property holds for all of it.
     ///
     /// # Errors
     /// There is no such block or size, or others have the block attached.

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::read_to_string;
 use std::path::{Path, PathBuf};
 
-/// The folder that names the parameters of all others: this is not use, and others may use designs.
+/// The folder that names the parameters of all others, and whose designs all others may use. The test of folders leaves it
+/// out.
 const NAMES_ALL: &str = "design";
 
 /// Who uses whom.

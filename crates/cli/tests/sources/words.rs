@@ -122,7 +122,7 @@ fn pronouns_at_begin(file: &str) -> Vec<usize> {
         let comment = line.trim_start().strip_prefix("//");
         let text = comment.unwrap_or_default().trim_start_matches(['/', '!']).trim_start();
         let first = text.split(|character: char| !character.is_alphanumeric()).next();
-        if !before && matches!(first, Some("It" | "They")) {
+        if !before && matches!(first, Some("It" | "They" | "Its" | "Their")) {
             found.push(number + 1);
         }
         before = comment.is_some();
@@ -137,13 +137,17 @@ fn comments_begin_with_a_noun() {
     for file in files {
         let place = file.strip_prefix(root).unwrap().display();
         let lines = pronouns_at_begin(&std::fs::read_to_string(&file).unwrap());
-        found.extend(lines.iter().map(|number| format!("{place}:{number}: write the noun, not it or they")));
+        found.extend(
+            lines
+                .iter()
+                .map(|number| format!("{place}:{number}: write the noun, not it, they, its or their")),
+        );
     }
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
 #[test]
 fn pronouns_count_at_the_begin_of_a_block_alone() {
-    let file = "/// It moves.\nlet a = 1;\n\n    // They move.\n\n/// The page moves.\n/// It is large.\n//! Items.\nIt\n";
-    assert_eq!(pronouns_at_begin(file), [1, 4]);
+    let file = "/// It moves.\nlet a = 1;\n\n    // They move.\n\n/// The page moves.\n/// It is large.\n//! Items.\nIt\n/// Its size.\n";
+    assert_eq!(pronouns_at_begin(file), [1, 4, 10]);
 }

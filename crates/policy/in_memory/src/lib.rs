@@ -445,7 +445,7 @@ impl InMemory {
         }
     }
 
-    /// Signals that have not been sent, once.
+    /// Takes the signals since the last call: each is returned once.
     pub fn take_signals(&mut self) -> Vec<Signal> {
         std::mem::take(&mut self.signals)
     }

@@ -237,7 +237,7 @@ mod tests {
         // The second never comes: who comes after it need not wait, and comes after the same events.
         order.pass_over();
         assert_eq!((order.place_of(2), order.is_due(3)), (Some(2), true));
-        // The second comes after all, in a place of its own.
+        // The second comes nevertheless, and gets a place of its own.
         assert_eq!(order.emit(), 3);
         order.take(2);
         assert_eq!((order.place_of(2), order.is_due(3), order.is_due(4)), (Some(2), true, false));

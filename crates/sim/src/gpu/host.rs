@@ -1,5 +1,5 @@
-//! Accesses of the CPU's threads: a core that issues an instruction a cycle, with the misses under way that its first cache
-//! has.
+//! Accesses of the CPU's threads. A thread's core issues an instruction a cycle, and has as many misses under way as its
+//! first cache can.
 
 use super::coherent::BesideGpu;
 use super::state::Engine;

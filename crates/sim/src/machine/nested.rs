@@ -75,8 +75,9 @@ impl<const F: u8> Site<'_, F> {
         }
     }
 
-    /// Where there are no TLBs: every access walks both tables, and the host's entries of the guest's tables and of the
-    /// page get their bits. Returns the guest's `page` as it lies in the machine, and whether that took no fault.
+    /// An access where there are no TLBs: it walks both tables, and the host's entries of the guest's tables and of the page
+    /// get their bits. Pages used lately are not walked to again while an access changes nothing in either table. Returns
+    /// the guest's `page` as it lies in the machine, and whether no fault was taken.
     #[inline(never)]
     pub(super) fn in_machine<T: Translation>(
         &mut self,
@@ -85,7 +86,10 @@ impl<const F: u8> Site<'_, F> {
         page: BasePage,
     ) -> Result<(BasePage, bool), Stop> {
         let Request { space, addr, write, .. } = *request;
-        let Some(leaf) = self.shared.os.table(space).find(addr) else { return Ok((page, true)) };
+        let Some(leaf) = self.shared.os.table(space).find(addr) else {
+            debug_assert!(false, "{addr:#x}: a page that was found is mapped");
+            return Ok((page, false));
+        };
         let (mut faulted, mut settled) = (false, true);
         for level in leaf.size.index() as u32 + 1..=self.shared.os.levels() {
             let entry = self.shared.os.table(space).entry_address(&leaf, addr, level);
@@ -114,7 +118,8 @@ impl<const F: u8> Site<'_, F> {
         Ok((pte, faulted))
     }
 
-    /// The guest's page as it lies in the machine, and what an access changes in neither table.
+    /// The guest's page as it lies in the machine. It counts as readable, or writable, where such an access changes nothing
+    /// in either table.
     pub(super) fn as_mapped_in_host(&self, page: BasePage) -> BasePage {
         let addr = in_guest(page.frame.addr());
         let Some(leaf) = self.shared.hypervisor.as_ref().and_then(|hypervisor| hypervisor.find(addr)) else {

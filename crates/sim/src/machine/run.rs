@@ -24,7 +24,7 @@ const BASE_PAGE: u64 = PageSize::Base.bytes();
 /// A base page that a run of accesses used lately.
 #[derive(Clone, Copy)]
 struct RecentPage {
-    /// Its number in the address space.
+    /// The page's number in the address space.
     number: u64,
     tier: u8,
     /// A load traps nowhere.
@@ -325,8 +325,8 @@ impl<const F: u8> Site<'_, F> {
         ended
     }
 
-    /// Whether a page of an address space is as it was remembered, or may be written to meanwhile: the host's page holds
-    /// other pages of the guest, and a store to one of them makes it dirty.
+    /// Whether a page of an address space is as it was remembered. Under a hypervisor it may be writable meanwhile: the
+    /// host's page holds other pages of the guest, and a store to one of them makes it dirty.
     fn knows(&self, space: SpaceId, page: &RecentPage) -> bool {
         let addr = VirtAddr::of_vpn(page.number);
         let found = self.shared.regions.find(self.shared.os.table(space), space, addr);
@@ -334,7 +334,11 @@ impl<const F: u8> Site<'_, F> {
         found.is_none_or(|found| {
             let found = self.as_mapped_in_host(found);
             let tier = self.shared.memory.tier_of_line(found.frame.line()).0;
-            found.readable && found.writable >= page.writable && tier == page.tier
+            let writable = match self.shared.hypervisor {
+                None => found.writable == page.writable,
+                Some(_) => found.writable >= page.writable,
+            };
+            found.readable && writable && tier == page.tier
         })
     }
 

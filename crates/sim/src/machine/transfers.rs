@@ -1,4 +1,5 @@
-//! Lines that move between tiers of one device without a bus: TL-DRAM's segments.
+//! Where a line of a tier lies in its device, and lines that move between tiers of one device without a bus: TL-DRAM's
+//! segments.
 
 use super::tiers::{Tier, TieredMemory};
 use crate::memory::{DeviceLine, MemoryRequest};

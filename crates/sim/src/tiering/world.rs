@@ -21,8 +21,9 @@ use terrace_policy::{
 pub(super) struct World<'a> {
     pub machine: &'a mut Machine,
     pub state: &'a mut State,
-    /// When the call began. Cores have come as far as that: its stores reach memory then, since memory serves requests in
-    /// the order that they are made, and one of far ahead would hold up all that come before it.
+    /// When the call began. Stores of the call reach memory at this time, which all cores have come to. Memory serves
+    /// requests in the order in which they are made, so a store at a later time would hold up what the cores ask for before
+    /// that time.
     pub began: Time,
     /// The clock of the policy's processor.
     pub now: Time,

@@ -55,12 +55,6 @@ impl Request {
     pub fn at(&self, now: Time) -> Request {
         Request { now, ..*self }
     }
-
-    /// The number of its base page.
-    #[inline(always)]
-    pub fn page(&self) -> u64 {
-        self.addr.vpn()
-    }
 }
 
 /// A walk that ended at a leaf.

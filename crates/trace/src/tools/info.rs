@@ -34,7 +34,7 @@ pub fn info(path: impl AsRef<Path>, salvage: bool) -> Result<TraceInfo, SourceEr
     info_watched(path, salvage, |_, _| ())
 }
 
-/// The same; notifies `watch` of each batch's accesses and what share of the trace is read, where that is known.
+/// The same; calls `watch` with each batch's accesses and the share of the trace that is read, where that is known.
 ///
 /// # Errors
 /// As [`info`].

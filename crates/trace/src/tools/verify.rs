@@ -39,7 +39,7 @@ pub fn verify(path: impl AsRef<Path>) -> Result<VerifyReport, SourceError> {
     verify_watched(path, |_, _| ())
 }
 
-/// The same; notifies `watch` of each batch's accesses and what share of the trace is read, where that is known.
+/// The same; calls `watch` with each batch's accesses and the share of the trace that is read, where that is known.
 ///
 /// # Errors
 /// As [`verify`].

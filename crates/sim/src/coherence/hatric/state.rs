@@ -147,8 +147,8 @@ impl Hardware {
     }
 
     /// A core's walker made a translation of the page-table entry at `entry`: of a page, which then stands in these sets
-    /// of TLBs, or one of the page-walk cache. `marked`: whether a request reached the directory, and if it knew nothing
-    /// of the line before.
+    /// of TLBs, or one of the page-walk cache. `marked`: whether a request reached the directory, and whether the
+    /// directory knew nothing of the line before.
     pub fn filled(&mut self, core: CoreId, entry: PhysAddr, tlb_sets: Option<TlbSets>, marked: (bool, bool)) {
         let (line, index) = (entry.line(), (entry.0 % LINE_BYTES / 8) as usize);
         let (by_request, new) = marked;

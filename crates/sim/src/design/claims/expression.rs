@@ -427,7 +427,7 @@ fn call(function: Function, series: &[(String, f64)]) -> Result<f64, String> {
         Function::Geomean => Ok((values.map(f64::ln).sum::<f64>() / count).exp()),
         Function::Argmax => extreme(1.0),
         Function::Argmin => extreme(-1.0),
-        // This function is read where the point is known.
+        // `at` is evaluated where its point is known, not here.
         Function::At => Err("at takes a point".into()),
     }
 }

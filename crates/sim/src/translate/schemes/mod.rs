@@ -215,11 +215,11 @@ pub fn find(name: &str) -> Option<&'static Entry> {
     ALL.iter().find(|entry| entry.name == name)
 }
 
-/// What must hold of a design's translation that hardware keeps coherent: it has to know of each which entry it was made
-/// from. Returns the key that breaks the rule, and what is wrong with it.
+/// Checks that the scheme of a design whose translations hardware keeps coherent knows for each translation which page-table
+/// entry it was made from.
 ///
 /// # Errors
-/// That value.
+/// The key that breaks the rule, and what is wrong with it.
 pub fn check_co_tags_of(translation: &TranslationParameters) -> Result<(), (&'static str, String)> {
     let Some(scheme) = find(&translation.scheme.kind) else { return Ok(()) };
     if !scheme.co_tags {

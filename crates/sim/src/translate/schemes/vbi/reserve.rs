@@ -216,7 +216,7 @@ impl Reservations {
     }
 
     /// Takes frames from the block that has most of them set aside and unused, those that are farthest from what it uses.
-    /// Its own are taken last. Returns whether there were some.
+    /// Frames of the block `number` itself are taken last. Returns whether there were some.
     pub fn steal(&mut self, number: u32, os: &mut Os) -> bool {
         let richest = self.runs.iter_mut().filter(|(_, run)| run.left > 0);
         let Some(((first, ..), run)) = richest.max_by_key(|(key, run)| (key.1 != number, run.left, **key))
