@@ -136,8 +136,8 @@ fn skip_and_limit_count_accesses() {
         assert_eq!(kept.len() as u64, limit);
         let expected = &addresses[skip as usize..(skip + limit) as usize];
         // The initial stack's place depends on the environment's random bytes in its low bits only.
-        let same = kept.iter().zip(expected).filter(|(a, b)| a == b).count();
-        assert!(same * 10 >= kept.len() * 9, "{same} of {} accesses are the same", kept.len());
+        let same = kept.iter().zip(expected).filter(|(a, b)| a.abs_diff(**b) < 4096).count();
+        assert!(same * 10 >= kept.len() * 9, "{same} of {} accesses are in the same place", kept.len());
         assert_eq!(gaps(&recorded), if skip > 0 { vec![skip] } else { vec![] });
     }
 }
