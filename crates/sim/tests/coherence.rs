@@ -439,7 +439,6 @@ fn with_hardware_no_policy_of_a_native_machine_interrupts_a_core() {
         ("tpp", &[("scan_period", "200 us"), ("scan_size", "4 MiB")]),
         ("ranger", &[("period", "200 us")]),
         ("numa-balancing", &[("scan_period", "200 us"), ("scan_size", "4 MiB")]),
-        ("trident", &[("sizes", "2m"), ("scan_sleep", "100 us"), ("alloc_sleep", "100 us")]),
     ];
     for (name, parameters) in policies {
         let run = |coherence: &str| {

@@ -389,7 +389,8 @@ fn what_does_not_go_together_is_refused() {
     );
     let has = |said: String, wanted: &str| assert!(said.contains(wanted), "{said}: not \"{wanted}\"");
     seen.host.as_mut().unwrap().policy = Some(toml::from_str("name = \"annotated\"").unwrap());
-    let said = run_with(&seen, &mut Program::new().source(), Options::default()).unwrap_err().to_string();
+    let options = Options { profile: Some(Default::default()), ..Options::default() };
+    let said = run_with(&seen, &mut Program::new().source(), options).unwrap_err().to_string();
     has(said.clone(), "host.policy");
     has(said, "the hypervisor does not know what the guest's programs allocate");
     has(
