@@ -210,13 +210,13 @@ fn every_key_of_a_core_changes_a_run() {
         },
         Excepted {
             key: "core.groups.*.dispatch_width",
-            file: "tests/cores.rs",
+            file: "tests/machine/cores.rs",
             test: "groups_of_a_design_file",
         },
         // A word for statistics.
         Excepted {
             key: "core.groups.*.name",
-            file: "tests/cores.rs",
+            file: "tests/machine/cores.rs",
             test: "groups_count_their_own_cycles_and_totals_those_of_the_machine",
         },
     ];

@@ -1,0 +1,13 @@
+//! Machines with a GPU.
+
+mod faults;
+mod kernels;
+mod machines;
+mod overlap;
+mod selective;
+mod systems;
+
+#[path = "../gpu_support/mod.rs"]
+mod gpu_support;
+#[path = "../machine_support/mod.rs"]
+mod support;
