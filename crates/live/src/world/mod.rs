@@ -210,14 +210,20 @@ impl World {
         })
     }
 
-    /// Takes processes under management anew that have executed a program, or whose number is another process's by now:
-    /// nothing that was known holds of the memory that they have. Returns whether there were any.
+    /// Takes processes under management anew that have executed a program: nothing that was known holds of the memory that
+    /// they have. Lets go of those that have ended. Returns whether there were any.
+    ///
+    /// The number of a process that has ended may be another process's by now, which nobody chose as a target.
     pub fn renew(&mut self) -> bool {
         let spaces = self.spaces.values();
         let stale = spaces.filter(|space| !self.kernel.has_same_memory(&space.process));
-        let stale: Vec<(SpaceId, u32)> = stale.map(|space| (space.id, space.process.pid)).collect();
-        for (id, pid) in &stale {
+        let stale: Vec<(SpaceId, u32, bool)> =
+            stale.map(|space| (space.id, space.process.pid, self.kernel.is_alive(&space.process))).collect();
+        for (id, pid, is_alive) in &stale {
             self.let_go(*id);
+            if !is_alive {
+                continue;
+            }
             if let Err(error) = self.adopt(*pid) {
                 tracing::debug!(pid, %error, "not managed any more");
             }
