@@ -42,6 +42,8 @@ enum Command {
         /// As `list` names them
         names: Vec<String>,
     },
+    /// Runs the simulator for the scenario `agreement`, on the host
+    Simulated,
     /// Lists the scenarios, each with its machine
     List,
 }
@@ -58,6 +60,7 @@ fn main() -> ExitCode {
         Command::Denied => targets::denied::run(),
         Command::Ticker => targets::ticker::run(),
         Command::Scenario { names } => scenarios::run(&names),
+        Command::Simulated => scenarios::simulate_all(),
         Command::List => {
             scenarios::list();
             Ok(())

@@ -25,6 +25,8 @@ mod watch;
 mod write_hot;
 mod writes;
 
+pub use agreement::simulate_all;
+
 use crate::check::Checks;
 use anyhow::{Context, Result, ensure};
 
