@@ -325,14 +325,18 @@ proptest! {
         naive.check(&program.run(&design, Fidelity::Full))?;
     }
 
-    /// Cores take turns in an order that the input fixes. So few lines that the directory holds all of them.
+    /// Cores take turns in an order that the input fixes. So few lines that the directory holds all of them. Of `threads`
+    /// hardware threads with neighbouring numbers the list has one core.
     #[test]
     fn many_cores_agree_with_lists(
         cores in prop_oneof![Just(2u32), Just(64), Just(65), Just(200)],
+        threads in prop_oneof![Just(1u32), Just(2), Just(4)],
         geometry in hierarchy(), inclusive: bool, seed: u64, lines in 1u64..16, turns in 1u64..150
     ) {
-        let design = machine(cores, geometry, inclusive);
-        let mut naive = Naive::new(cores, geometry, inclusive);
+        let cores = cores * threads;
+        let mut design = machine(cores, geometry, inclusive);
+        design.core.threads = threads;
+        let mut naive = Naive::new(cores / threads, geometry, inclusive);
         let mut random = Random(seed);
         let mut program = Program::new();
         program.map(DATA, 2 * MIB).event(Event::Free { object: 0 });
@@ -349,7 +353,7 @@ proptest! {
                 let line = random.below(lines);
                 let write = random.below(6) == 0;
                 program.access(DATA + 64 * line, 8, kind(write), 0, 1);
-                naive.access(core as usize, line, write);
+                naive.access((core / threads) as usize, line, write);
             }
             program.event(Event::Free { object: 0 });
         }
@@ -374,13 +378,28 @@ const COHERENCE: [&str; 5] = [
 
 /// Accesses of two cores to one line, one after the other.
 fn shared_line(steps: &[(u32, bool)]) -> Outcome {
+    line_on(&roomy(2), steps)
+}
+
+/// The same on another machine.
+fn line_on(design: &Design, steps: &[(u32, bool)]) -> Outcome {
     let mut program = Program::new();
     program.map(DATA, 2 * MIB).event(Event::Free { object: 0 });
     program.on(1).spawn(0, 1, None);
     for (core, write) in steps {
         program.on(*core).access(DATA, 8, kind(*write), 0, 1).event(Event::Free { object: 0 });
     }
-    program.run(&roomy(2), Fidelity::Full)
+    program.run(design, Fidelity::Full)
+}
+
+#[test]
+fn hardware_threads_of_a_core_take_no_line_from_each_other() {
+    let mut design = roomy(4);
+    design.core.threads = 2;
+    // One miss, then hits of both, whoever stores.
+    let together = line_on(&design, &[(0, true), (1, true), (0, true), (1, false), (1, true)]);
+    assert_eq!(counts(&together, COHERENCE), [0, 0, 0, 1, 0]);
+    assert_eq!(counts(&together, ["cache.l1.hit", "cache.l1.miss"]), [4, 1]);
 }
 
 #[test]
