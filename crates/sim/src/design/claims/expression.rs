@@ -7,6 +7,9 @@
 //! | `+ - * /`, brackets, numbers | arithmetic, point by point on series |
 //! | `max min mean geomean (series)` | one number |
 //! | `argmax argmin (series)` | the point, a number, at which the series is largest or smallest |
+//! | `run.mix.program.*.time` | the metrics that have any one name in place of the star, at each point |
+//! | `max_each mean_each (series)` | of a series with a star: one number for each point, over what the star stands for |
+//! | `above(series, number)` | the share of the series' numbers that are larger |
 //! | `at(series, point)` | the value at one point, a number or a name |
 //! | `a < b < c`, `a > b` | the claim that the order holds, at every point where series are compared |
 //!
@@ -14,6 +17,9 @@
 //! statistic, such as `walk.memory_refs`; of a histogram that is how many values it has, with `.mean` or `.max` behind it
 //! those of the values.
 
+mod series;
+
+use series::{above, at, call, each, pointwise};
 use std::fmt;
 
 /// A parsed expression.
@@ -72,25 +78,39 @@ pub enum Function {
     Geomean,
     Argmax,
     Argmin,
+    MaxEach,
+    MeanEach,
+    Above,
     At,
 }
 
-const FUNCTIONS: [(&str, Function); 7] = [
+const FUNCTIONS: [(&str, Function); 10] = [
     ("max", Function::Max),
     ("min", Function::Min),
     ("mean", Function::Mean),
     ("geomean", Function::Geomean),
     ("argmax", Function::Argmax),
     ("argmin", Function::Argmin),
+    ("max_each", Function::MaxEach),
+    ("mean_each", Function::MeanEach),
+    ("above", Function::Above),
     ("at", Function::At),
 ];
+
+/// What the label of a number has between the point and what a star stands for.
+const STAR: char = '/';
+
+/// The label of a number at `point` that has `name` in place of a star.
+pub(super) fn starred(point: &str, name: &str) -> String {
+    format!("{point}{STAR}{name}")
+}
 
 /// A number, or one per point.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// One number.
     Number(f64),
-    /// `(point, value)` in the order of the points.
+    /// `(point, value)` in the order of the points; with a star, several for a point, each [`starred`].
     Series(Vec<(String, f64)>),
 }
 
@@ -180,7 +200,7 @@ fn tokens(text: &str) -> Result<Vec<Token>, String> {
             tokens.push(Token::Number(number.parse().map_err(|_| format!("\"{number}\" is not a number"))?));
             taken
         } else if first.is_ascii_alphabetic() {
-            let taken = length(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.'));
+            let taken = name_length(rest);
             tokens.push(Token::Name(rest[..taken].to_owned()));
             taken
         } else if "+-*/(),<>".contains(first) {
@@ -192,6 +212,20 @@ fn tokens(text: &str) -> Result<Vec<Token>, String> {
         rest = rest[taken..].trim_start();
     }
     Ok(tokens)
+}
+
+/// Bytes of the name that `text` begins with. A star belongs to it between two dots alone; else it multiplies.
+fn name_length(text: &str) -> usize {
+    let mut taken = 0;
+    loop {
+        let rest = &text[taken..];
+        taken +=
+            rest.find(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '_' | '.')).unwrap_or(rest.len());
+        if !(text[..taken].ends_with('.') && text[taken..].starts_with("*.")) {
+            return taken;
+        }
+        taken += 1;
+    }
 }
 
 struct Parser<'a> {
@@ -283,7 +317,7 @@ impl Parser<'_> {
             arguments.push(argument);
         }
         self.close()?;
-        let wanted = if function == Function::At { 2 } else { 1 };
+        let wanted = if matches!(function, Function::At | Function::Above) { 2 } else { 1 };
         if arguments.len() != wanted {
             return Err(format!("{name} takes {wanted} arguments, not {}", arguments.len()));
         }
@@ -352,19 +386,20 @@ impl Expression {
                         return Err("a function of a series was given one number".into());
                     }
                 };
-                let Some(point) = arguments.get(1) else {
-                    return call(*function, &series).map(Value::Number);
-                };
-                let found = match point {
-                    Expression::Point(name) => series.iter().find(|(point, _)| point == name),
-                    number => match number.value(metric)? {
-                        Value::Number(number) => series.iter().find(|(point, _)| point.parse() == Ok(number)),
-                        Value::Series(_) => return Err("at() takes one point, not a series".into()),
+                match (function, arguments.get(1)) {
+                    (Function::At, Some(point)) => at(&series, point, metric).map(Value::Number),
+                    (Function::Above, Some(limit)) => match limit.value(metric)? {
+                        Value::Number(limit) => Ok(Value::Number(above(&series, limit))),
+                        Value::Series(_) => Err("above() takes one limit, not a series".into()),
                     },
-                };
-                let points = || series.iter().map(|(point, _)| point.as_str()).collect::<Vec<_>>().join(", ");
-                let found = found.map(|(_, value)| Value::Number(*value));
-                found.ok_or_else(|| format!("the series has no such point; it has {}", points()))
+                    (Function::MaxEach, _) => {
+                        each(&series, |values| values.iter().copied().fold(f64::NAN, f64::max))
+                    }
+                    (Function::MeanEach, _) => {
+                        each(&series, |values| values.iter().sum::<f64>() / values.len() as f64)
+                    }
+                    _ => call(*function, &series).map(Value::Number),
+                }
             }
             Expression::Order(..) => Err("an order has no value".into()),
         }
@@ -390,45 +425,6 @@ impl Expression {
             };
         }
         Ok(Some((holds, values)))
-    }
-}
-
-fn pointwise(left: &Value, right: &Value, apply: impl Fn(f64, f64) -> f64) -> Result<Value, String> {
-    let one = |series: &[(String, f64)], apply: &dyn Fn(f64) -> f64| {
-        Value::Series(series.iter().map(|(point, value)| (point.clone(), apply(*value))).collect())
-    };
-    Ok(match (left, right) {
-        (Value::Number(a), Value::Number(b)) => Value::Number(apply(*a, *b)),
-        (Value::Series(a), Value::Number(b)) => one(a, &|a| apply(a, *b)),
-        (Value::Number(a), Value::Series(b)) => one(b, &|b| apply(*a, b)),
-        (Value::Series(a), Value::Series(b)) => {
-            if !a.iter().map(|(point, _)| point).eq(b.iter().map(|(point, _)| point)) {
-                return Err("the series have different points".into());
-            }
-            let both = a.iter().zip(b).map(|((point, a), (_, b))| (point.clone(), apply(*a, *b)));
-            Value::Series(both.collect())
-        }
-    })
-}
-
-fn call(function: Function, series: &[(String, f64)]) -> Result<f64, String> {
-    let values = series.iter().map(|(_, value)| *value);
-    let count = series.len() as f64;
-    let number_of =
-        |point: &str| point.parse::<f64>().map_err(|_| format!("the point \"{point}\" is no number"));
-    let extreme = |sign: f64| {
-        let best = series.iter().max_by(|(_, a), (_, b)| (sign * a).total_cmp(&(sign * b)));
-        best.map_or(Ok(f64::NAN), |(point, _)| number_of(point))
-    };
-    match function {
-        Function::Max => Ok(values.fold(f64::NEG_INFINITY, f64::max)),
-        Function::Min => Ok(values.fold(f64::INFINITY, f64::min)),
-        Function::Mean => Ok(values.sum::<f64>() / count),
-        Function::Geomean => Ok((values.map(f64::ln).sum::<f64>() / count).exp()),
-        Function::Argmax => extreme(1.0),
-        Function::Argmin => extreme(-1.0),
-        // `at` is evaluated where its point is known, not here.
-        Function::At => Err("at takes a point".into()),
     }
 }
 

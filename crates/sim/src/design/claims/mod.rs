@@ -230,6 +230,7 @@ const FILES: &[(&str, &str)] = &[
     ("claims/gpu-placement.toml", include_str!("../../../claims/gpu-placement.toml")),
     ("claims/gpu-selective.toml", include_str!("../../../claims/gpu-selective.toml")),
     ("claims/gpu.toml", include_str!("../../../claims/gpu.toml")),
+    ("claims/hatric-mixes.toml", include_str!("../../../claims/hatric-mixes.toml")),
     ("claims/hatric.toml", include_str!("../../../claims/hatric.toml")),
     ("claims/nimble-programs.toml", include_str!("../../../claims/nimble-programs.toml")),
     ("claims/nimble.toml", include_str!("../../../claims/nimble.toml")),

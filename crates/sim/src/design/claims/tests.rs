@@ -297,6 +297,23 @@ fn the_embedded_claims_read_and_their_designs_resolve() {
 }
 
 #[test]
+fn a_star_in_a_metric_stands_for_the_programs_of_a_mix() {
+    let text = SMALL.replace("one.walk.count", "max_each(one.mix.program.*.time)");
+    let claims = parse(&text, "small.toml").unwrap();
+    let claim = by_id(&claims, "statistic");
+    let mut numbers = RunNumbers { accesses: 1, ..RunNumbers::default() };
+    assert_eq!(
+        evaluate(claim, &|_| Some(numbers.clone())).reason,
+        "the run has no statistic mix.program.*.time"
+    );
+    for (name, time) in [("bfs.time", 4), ("gups.time", 6), ("gups.alone_time", 90), ("gups.parts.time", 80)]
+    {
+        numbers.stats.count(format!("mix.program.{name}"), time, Unit::Count);
+    }
+    assert_eq!(evaluate(claim, &|_| Some(numbers.clone())).rows[0].ours, 6.0);
+}
+
+#[test]
 fn histograms_give_their_mean_and_their_largest_value() {
     let text = SMALL.replace("walk.count", "os.fault_latency.1g.mean");
     let claims = parse(&text, "small.toml").unwrap();

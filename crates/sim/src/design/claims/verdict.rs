@@ -1,6 +1,6 @@
 //! Whether a claim holds, given the results of its runs.
 
-use super::expression::{Value, short};
+use super::expression::{Value, short, starred};
 use super::{Claim, Published, RunKey, RunNumbers, Tolerance};
 use serde::Serialize;
 use terrace_model::Value as Recorded;
@@ -49,7 +49,15 @@ pub fn evaluate(claim: &Claim, results: &dyn Fn(&RunKey) -> Option<RunNumbers>) 
             let numbers = results(&key).ok_or_else(|| {
                 format!("the run of {} on {} with {} gave no result", key.design, key.machine, key.workload)
             })?;
-            series.push((point, read_metric(&numbers, name)?));
+            match name.split_once(".*.") {
+                None => series.push((point, read_metric(&numbers, name)?)),
+                Some(around) => series.extend(
+                    with_any_name(&numbers, around).map(|(name, value)| (starred(&point, name), value)),
+                ),
+            }
+        }
+        if series.is_empty() {
+            return Err(format!("the run has no statistic {name}"));
         }
         match series.as_slice() {
             [(point, value)] if point.is_empty() => Ok(Value::Number(*value)),
@@ -82,6 +90,17 @@ fn read_metric(numbers: &RunNumbers, name: &str) -> Result<f64, String> {
             None => of_histogram(numbers, statistic)
                 .ok_or_else(|| format!("the run has no statistic {statistic}"))?,
         },
+    })
+}
+
+/// The statistics between whose two parts one name stands, by that name.
+fn with_any_name<'a>(
+    numbers: &'a RunNumbers,
+    (before, after): (&'a str, &'a str),
+) -> impl Iterator<Item = (&'a str, f64)> {
+    numbers.stats.under(before).filter_map(move |(rest, stat)| {
+        let name = rest.strip_suffix(after)?.strip_suffix('.')?;
+        (!name.contains('.')).then(|| (name, stat.value.as_f64()))
     })
 }
 

@@ -9,6 +9,10 @@ fn metric(run: &str, name: &str) -> Result<Value, String> {
         ("w", "seconds") => {
             Ok(Value::Series([("gups", 1.0), ("bfs", 4.0)].map(|(p, v)| (p.to_owned(), v)).into()))
         }
+        ("m", "mix.program.*.time") => {
+            let numbers = [("one/gups", 1.0), ("one/bfs", 3.0), ("two/gups", 5.0)];
+            Ok(Value::Series(numbers.map(|(p, v)| (p.to_owned(), v)).into()))
+        }
         _ => Err(format!("no {run}.{name}")),
     }
 }
@@ -35,6 +39,30 @@ fn arithmetic_and_functions_by_hand() {
 }
 
 #[test]
+fn a_star_stands_for_any_name_and_functions_gather_what_a_point_has() {
+    let series = |text: &str| match parse(text, &|_| None).unwrap().value(&metric).unwrap() {
+        Value::Series(series) => {
+            series.into_iter().map(|(point, value)| format!("{point} {value}")).collect::<Vec<_>>()
+        }
+        Value::Number(number) => vec![number.to_string()],
+    };
+    assert_eq!(series("max_each(m.mix.program.*.time)"), ["one 3", "two 5"]);
+    assert_eq!(
+        series("mean_each(m.mix.program.*.time*2)"),
+        ["one 4", "two 10"],
+        "the second star multiplies"
+    );
+    assert_eq!(
+        series("m.mix.program.*.time / m.mix.program.*.time"),
+        ["one/gups 1", "one/bfs 1", "two/gups 1"]
+    );
+    // Two of the numbers 1, 3 and 5 are above 2, and one of the means 2 and 5.
+    assert!((number("above(m.mix.program.*.time, 2)") - 2.0 / 3.0).abs() < 1e-12);
+    assert_eq!(number("above(mean_each(m.mix.program.*.time), a.seconds)"), 0.5);
+    assert_eq!(number("above(s.seconds, 1)"), 2.0 / 3.0, "one is not above one");
+}
+
+#[test]
 fn orders_hold_at_every_point() {
     let order = |text: &str| parse(text, &|_| None).unwrap().order(&metric).unwrap().unwrap().0;
     assert!(order("1 < a.seconds < 3"));
@@ -54,6 +82,7 @@ fn mistakes_say_what_was_expected() {
         ("1 2", "found 2 after the end of the expression"),
         ("a.seconds & 2", "\"&\" has no meaning here"),
         ("at(s.seconds)", "at takes 2 arguments, not 1"),
+        ("above(s.seconds)", "above takes 2 arguments, not 1"),
         ("1.2.3", "\"1.2.3\" is not a number"),
         ("2e + 1", "found \"e\" after the end of the expression"),
     ] {
@@ -65,6 +94,11 @@ fn mistakes_say_what_was_expected() {
     assert_eq!(value("at(w.seconds, bt)"), "the series has no such point; it has gups, bfs");
     assert_eq!(value("at(s.seconds, 7)"), "the series has no such point; it has 0, 50, 100");
     assert_eq!(value("max(a.seconds)"), "a function of a series was given one number");
+    assert_eq!(
+        value("max_each(s.seconds)"),
+        "the series has one number for each point, as no * is in its metric"
+    );
+    assert_eq!(value("above(s.seconds, s.seconds)"), "above() takes one limit, not a series");
     assert!(parse(&"(".repeat(5000), &|_| None).is_err());
 }
 

@@ -1,0 +1,93 @@
+//! Arithmetic and functions of series.
+
+use super::{Expression, Function, STAR, Value};
+
+/// Arithmetic number by number. Errors: two series with different points.
+pub(super) fn pointwise(
+    left: &Value,
+    right: &Value,
+    apply: impl Fn(f64, f64) -> f64,
+) -> Result<Value, String> {
+    let one = |series: &[(String, f64)], apply: &dyn Fn(f64) -> f64| {
+        Value::Series(series.iter().map(|(point, value)| (point.clone(), apply(*value))).collect())
+    };
+    Ok(match (left, right) {
+        (Value::Number(a), Value::Number(b)) => Value::Number(apply(*a, *b)),
+        (Value::Series(a), Value::Number(b)) => one(a, &|a| apply(a, *b)),
+        (Value::Number(a), Value::Series(b)) => one(b, &|b| apply(*a, b)),
+        (Value::Series(a), Value::Series(b)) => {
+            if !a.iter().map(|(point, _)| point).eq(b.iter().map(|(point, _)| point)) {
+                return Err("the series have different points".into());
+            }
+            let both = a.iter().zip(b).map(|((point, a), (_, b))| (point.clone(), apply(*a, *b)));
+            Value::Series(both.collect())
+        }
+    })
+}
+
+/// The number of `series` at the point that `point` names.
+pub(super) fn at(
+    series: &[(String, f64)],
+    point: &Expression,
+    metric: &dyn Fn(&str, &str) -> Result<Value, String>,
+) -> Result<f64, String> {
+    let found = match point {
+        Expression::Point(name) => series.iter().find(|(point, _)| point == name),
+        number => match number.value(metric)? {
+            Value::Number(number) => series.iter().find(|(point, _)| point.parse() == Ok(number)),
+            Value::Series(_) => return Err("at() takes one point, not a series".into()),
+        },
+    };
+    let points = || series.iter().map(|(point, _)| point.as_str()).collect::<Vec<_>>().join(", ");
+    let found = found.map(|(_, value)| *value);
+    found.ok_or_else(|| format!("the series has no such point; it has {}", points()))
+}
+
+/// The share of numbers above `limit`.
+pub(super) fn above(series: &[(String, f64)], limit: f64) -> f64 {
+    series.iter().filter(|(_, value)| *value > limit).count() as f64 / series.len() as f64
+}
+
+/// One number for each point, `of_point` of all that it has. Errors: a series without a star.
+pub(super) fn each(series: &[(String, f64)], of_point: impl Fn(&[f64]) -> f64) -> Result<Value, String> {
+    let mut points: Vec<(&str, Vec<f64>)> = Vec::new();
+    for (label, value) in series {
+        let (point, _) = label
+            .rsplit_once(STAR)
+            .ok_or("the series has one number for each point, as no * is in its metric")?;
+        match points.last_mut().filter(|(last, _)| *last == point) {
+            Some((_, values)) => values.push(*value),
+            None => points.push((point, vec![*value])),
+        }
+    }
+    let series: Vec<_> =
+        points.iter().map(|(point, values)| ((*point).to_owned(), of_point(values))).collect();
+    Ok(match series.as_slice() {
+        [(point, value)] if point.is_empty() => Value::Number(*value),
+        _ => Value::Series(series),
+    })
+}
+
+/// A function that makes one number of a series. Errors: a point that should be a number and is none.
+pub(super) fn call(function: Function, series: &[(String, f64)]) -> Result<f64, String> {
+    let values = series.iter().map(|(_, value)| *value);
+    let count = series.len() as f64;
+    let number_of =
+        |point: &str| point.parse::<f64>().map_err(|_| format!("the point \"{point}\" is no number"));
+    let extreme = |sign: f64| {
+        let best = series.iter().max_by(|(_, a), (_, b)| (sign * a).total_cmp(&(sign * b)));
+        best.map_or(Ok(f64::NAN), |(point, _)| number_of(point))
+    };
+    match function {
+        Function::Max => Ok(values.fold(f64::NEG_INFINITY, f64::max)),
+        Function::Min => Ok(values.fold(f64::INFINITY, f64::min)),
+        Function::Mean => Ok(values.sum::<f64>() / count),
+        Function::Geomean => Ok((values.map(f64::ln).sum::<f64>() / count).exp()),
+        Function::Argmax => extreme(1.0),
+        Function::Argmin => extreme(-1.0),
+        // These are evaluated where their arguments are known, not here.
+        Function::At | Function::Above | Function::MaxEach | Function::MeanEach => {
+            Err("a function of one series was expected".into())
+        }
+    }
+}
