@@ -1,11 +1,14 @@
-//! A program run natively, on base pages or with transparent huge pages, and what it took.
+//! A program run natively, on base pages, with transparent huge pages or on pages of the hugetlb pool, and what it took.
 //!
 //! No setting of the system changes. Base pages: the process is started with transparent huge pages switched off for itself
 //! and all that it starts (`prctl`, `PR_SET_THP_DISABLE`). Huge pages: nothing is done where the system's setting is
 //! `always`; where it is `madvise`, the C library's allocator is set to ask for them (`GLIBC_TUNABLES`), and a preloaded
 //! library asks for the program's other anonymous mappings (`crates/preload/pages`). A program that maps its memory by calls
-//! of its own is not reached, so the share of memory that lay in huge pages is measured too.
+//! of its own is not reached, so the share of memory that lay in huge pages is measured too. Pages of the pool: the C
+//! library's allocator is set to map them (`glibc.malloc.hugetlb=2`, from version 2.35), and takes others where the pool has
+//! none left.
 
+use crate::region::HUGE;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -15,10 +18,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-pub use crate::region::Pages;
+/// The pages that a program gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pages {
+    /// 4 KiB.
+    Base,
+    /// Transparent huge pages.
+    Huge,
+    /// Those of 2 MiB that the system keeps in its pool, for what the C library's allocator gives out.
+    Pool,
+}
 
 const LIBRARY: &[u8] = include_bytes!(env!("TERRACE_PAGES_LIBRARY"));
 const SETTING: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+/// Free pages of the pool of 2 MiB pages.
+const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
 /// Between two looks at how much of the program's memory lies in huge pages.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -78,8 +92,16 @@ impl Run {
 pub struct Held {
     /// All of it.
     pub anonymous: u64,
-    /// In huge pages.
+    /// In transparent huge pages.
     pub huge: u64,
+    /// In pages of the pool, which count as anonymous memory here.
+    pub pool: u64,
+}
+
+/// Bytes of the pool of 2 MiB pages that nobody has. None where the system has no such pool.
+pub fn free_in_pool() -> u64 {
+    let pages = std::fs::read_to_string(POOL).ok().and_then(|text| text.trim().parse::<u64>().ok());
+    pages.unwrap_or(0) * HUGE as u64
 }
 
 /// A program that can be run on either size of pages.
@@ -162,9 +184,9 @@ impl Program {
             (Pages::Huge, Some(folder)) => {
                 let library = folder.path().join("libterrace_pages.so").into_os_string();
                 command.env("LD_PRELOAD", joined(library, " ", std::env::var_os("LD_PRELOAD")));
-                let tunable = OsString::from("glibc.malloc.hugetlb=1");
-                command.env("GLIBC_TUNABLES", joined(tunable, ":", std::env::var_os("GLIBC_TUNABLES")));
+                set_allocator(&mut command, "glibc.malloc.hugetlb=1");
             }
+            (Pages::Pool, _) => set_allocator(&mut command, "glibc.malloc.hugetlb=2"),
         }
         let begin = Instant::now();
         Ok((begin, command.spawn().map_err(|source| Error::Start { program: self.name(), source })?))
@@ -202,6 +224,11 @@ fn library() -> io::Result<TempDir> {
     std::fs::write(&path, LIBRARY)?;
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755))?;
     Ok(folder)
+}
+
+/// Tunes the C library's allocator. What the caller's environment tunes goes on.
+fn set_allocator(command: &mut Command, tunable: &str) {
+    command.env("GLIBC_TUNABLES", joined(tunable.into(), ":", std::env::var_os("GLIBC_TUNABLES")));
 }
 
 fn joined(first: OsString, between: &str, rest: Option<OsString>) -> OsString {
@@ -248,7 +275,9 @@ fn parse_held(text: &str) -> Option<Held> {
         let line = text.lines().find_map(|line| line.strip_prefix(name))?;
         Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
     };
-    Some(Held { anonymous: bytes("Anonymous:")?, huge: bytes("AnonHugePages:")? })
+    // Older kernels have no line for the pool, and none counts its pages as anonymous.
+    let pool = bytes("Private_Hugetlb:").unwrap_or(0);
+    Some(Held { anonymous: bytes("Anonymous:")? + pool, huge: bytes("AnonHugePages:")?, pool })
 }
 
 #[cfg(test)]
@@ -273,7 +302,10 @@ mod tests {
     #[test]
     fn what_is_held_is_read() {
         let text = "00400000-7fff Rollup\nRss:  100 kB\nAnonymous:  96 kB\nAnonHugePages:  64 kB\n";
-        assert_eq!(parse_held(text), Some(Held { anonymous: 96 << 10, huge: 64 << 10 }));
+        assert_eq!(parse_held(text), Some(Held { anonymous: 96 << 10, huge: 64 << 10, pool: 0 }));
+        let with_pool = format!("{text}Shared_Hugetlb: 0 kB\nPrivate_Hugetlb: 4096 kB\n");
+        let held = Held { anonymous: (96 << 10) + (4 << 20), huge: 64 << 10, pool: 4 << 20 };
+        assert_eq!(parse_held(&with_pool), Some(held));
         assert_eq!(parse_held("Rss: 1 kB"), None);
     }
 
@@ -287,6 +319,15 @@ mod tests {
         // 64 MiB are 16,384 base pages, or 32 huge ones.
         let faults = [Pages::Base, Pages::Huge].map(|pages| program.run(pages).unwrap().faults);
         assert!(faults[0] > faults[1] + 12_000, "{faults:?}");
+    }
+
+    #[test]
+    fn where_the_pool_is_empty_a_program_runs_on_other_pages() {
+        // The tunable is set, and the allocator falls back. What a pool gives is tested in a virtual machine.
+        let program = Program::new(&words(&["python3", "-c", TOUCH])).unwrap();
+        let held = program.held(Pages::Pool).unwrap();
+        assert!(held.anonymous >= 64 << 20, "{held:?}");
+        assert!(held.pool <= free_in_pool(), "{held:?}");
     }
 
     #[test]

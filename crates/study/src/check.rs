@@ -1,9 +1,13 @@
 //! What huge pages bring a program on this machine: measured, and predicted by the simulator on a preset of it.
 //!
 //! The program runs natively on base pages and with transparent huge pages in turn, several pairs after one that is not
-//! counted, and is recorded once while the designs `native-4k` and `native-thp` simulate it. Compared are the times of
-//! processors, since the simulator leaves out what a program waits for.
+//! counted, and is recorded once while the designs `native-4k` and `native-thp` simulate it. Where the system has free pages
+//! in its hugetlb pool, it also runs on those, and `native-2m` stands for them. Compared are the times of processors, since
+//! the simulator leaves out what a program waits for.
 
+mod measured;
+
+use self::measured::{Native, Simulated};
 use crate::closing;
 use crate::designs::{Changes, Job, Setting};
 use crate::figures::{share, time};
@@ -15,8 +19,9 @@ use terrace_calibrate::native::{self, Pages, Program};
 use terrace_model::text;
 use terrace_recorder::RecordOptions;
 
-/// The designs that stand for the two ways of running natively.
-const DESIGNS: [&str; 2] = ["native-4k", "native-thp"];
+/// A way of running natively, and the design that stands for it. The last is for systems with a pool.
+const WAYS: [(Pages, &str); 3] =
+    [(Pages::Base, "native-4k"), (Pages::Huge, "native-thp"), (Pages::Pool, "native-2m")];
 
 /// The measured constants that decide between page sizes, and whether a higher value speaks for huge pages.
 const DECISIVE: [(&str, bool); 3] =
@@ -81,8 +86,35 @@ pub struct Way {
     pub predicted_seconds: f64,
     /// Predicted number of page faults.
     pub predicted_faults: u64,
-    /// Share of the anonymous memory that lay in huge pages when there was most of it.
+    /// Share of the anonymous memory that lay in huge pages of its kind when there was most of it.
     pub huge_share: f64,
+}
+
+/// A way with huge pages against base pages.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Compared {
+    /// How much faster it ran with huge pages, with an interval for the median.
+    pub measured: Interval,
+    /// How often such an interval holds the true median.
+    pub confidence: f64,
+    /// How much faster it was predicted to run, with each measured constant at the quartile that speaks against huge pages,
+    /// and for them.
+    pub predicted: Interval,
+    /// Predicted over measured speed-up, less 1.
+    pub error: f64,
+    /// Whether both are on the same side.
+    pub sign: Agreement,
+}
+
+/// The way on pages of the hugetlb pool.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Pool {
+    /// What its runs took.
+    #[serde(flatten)]
+    pub way: Way,
+    /// Against base pages.
+    #[serde(flatten)]
+    pub compared: Compared,
 }
 
 /// The answer.
@@ -98,17 +130,11 @@ pub struct CheckResult {
     pub base: Way,
     /// With transparent huge pages.
     pub huge: Way,
-    /// How much faster it ran with huge pages, with an interval for the median.
-    pub measured: Interval,
-    /// How often such an interval holds the true median.
-    pub confidence: f64,
-    /// How much faster it was predicted to run, with each measured constant at the quartile that speaks against huge pages,
-    /// and for them.
-    pub predicted: Interval,
-    /// Predicted over measured speed-up, less 1.
-    pub error: f64,
-    /// Whether both are on the same side.
-    pub sign: Agreement,
+    /// Transparent huge pages against base pages.
+    #[serde(flatten)]
+    pub compared: Compared,
+    /// Pages of the hugetlb pool, where it had some.
+    pub hugetlb: Option<Pool>,
     /// What a reader should know, a sentence each.
     pub remarks: Vec<String>,
 }
@@ -122,7 +148,8 @@ impl CheckResult {
             "{:<14}{:>12}{:>12}{:>12}{:>10}{:>12}\n",
             "pages", "processors", "elapsed", "predicted", "faults", "predicted"
         );
-        for (name, way) in [("4 KiB", &self.base), ("transparent", &self.huge)] {
+        let pool = self.hugetlb.as_ref().map(|pool| ("hugetlb pool", &pool.way));
+        for (name, way) in [("4 KiB", &self.base), ("transparent", &self.huge)].into_iter().chain(pool) {
             let Way {
                 processor_seconds, elapsed_seconds, predicted_seconds, faults, predicted_faults, ..
             } = way;
@@ -134,23 +161,37 @@ impl CheckResult {
             );
         }
         out += &format!("Natively {} of its memory lay in huge pages.\n\n", share(self.huge.huge_share));
+        out += &self.compared.text();
+        if let Some(pool) = &self.hugetlb {
+            let held = share(pool.way.huge_share);
+            out += &format!("\nOn the pool's pages, in which {held} of its memory lay:\n\n");
+            out += &pool.compared.text();
+        }
+        let legend = format!(
+            "Measured: the median of the pairs and an interval that holds the true median {:.0} % of the time. Predicted: with \
+         the measured costs of faults and zeroing, and with those at their quartiles against and for huge pages.",
+            self.compared.confidence * 100.0
+        );
+        out += &(text::wrap(&legend, 80).join("\n") + "\n");
+        out + &closing::remarks(&self.remarks)
+    }
+}
+
+impl Compared {
+    fn text(&self) -> String {
         let interval =
             |of: &Interval| format!("{:.3} times as fast ({:.3} to {:.3})", of.value, of.low, of.high);
-        out += &format!("Measured:   {}\n", interval(&self.measured));
-        out += &format!("Predicted:  {}\n\n", interval(&self.predicted));
         let verdict = match self.sign {
             Agreement::Right => "The prediction is on the right side",
             Agreement::Wrong => "The prediction is wrong: one says faster, the other slower",
             Agreement::Undecided => "The measurement does not tell faster from slower",
         };
-        out += &format!("{verdict}; its speed-up is off by {:+.1} %.\n", self.error * 100.0);
-        let legend = format!(
-            "Measured: the median of the pairs and an interval that holds the true median {:.0} % of the time. Predicted: with \
-         the measured costs of faults and zeroing, and with those at their quartiles against and for huge pages.",
-            self.confidence * 100.0
-        );
-        out += &(text::wrap(&legend, 80).join("\n") + "\n");
-        out + &closing::remarks(&self.remarks)
+        format!(
+            "Measured:   {}\nPredicted:  {}\n\n{verdict}; its speed-up is off by {:+.1} %.\n",
+            interval(&self.measured),
+            interval(&self.predicted),
+            self.error * 100.0
+        )
     }
 }
 
@@ -163,7 +204,7 @@ impl Check {
         self.prepare().map(|_| ())
     }
 
-    fn prepare(&self) -> Result<(Vec<Job>, Input, Program), Error> {
+    fn prepare(&self) -> Result<Prepared, Error> {
         if self.pairs == 0 {
             return Err(Error::request("--pairs 0 measures nothing; give at least 1"));
         }
@@ -172,11 +213,12 @@ impl Check {
                 "a check runs the program natively on this machine's processors; --gpu records kernels, see terrace compare --gpu",
             ));
         }
-        let jobs = self.jobs()?;
+        let ways = if native::free_in_pool() > 0 { &WAYS[..] } else { &WAYS[..2] };
+        let jobs = self.jobs(ways)?;
         let mut input = Input::command(&self.command, self.recording.clone());
         input.prepare()?;
         let program = Program::new(&self.command).map_err(Error::request)?;
-        Ok((jobs, input, program))
+        Ok(Prepared { ways, jobs, input, program })
     }
 
     /// Measures and predicts.
@@ -184,12 +226,13 @@ impl Check {
     /// # Errors
     /// As [`Check::check`], and runs that fail.
     pub fn run(&self, progress: &dyn Progress) -> Result<CheckResult, Error> {
-        let (jobs, input, program) = self.prepare()?;
-        let native = self.measure(&program, progress)?;
+        let Prepared { ways, jobs, input, program } = self.prepare()?;
+        let free = native::free_in_pool();
+        let native = self.measure(&program, ways, progress)?;
         let settings = Settings::new(Simulation::default(), progress);
         let machine = jobs[0].design.design.machine.clone();
         let name = input.name.clone();
-        let ways = jobs.len();
+        let count = jobs.len();
         let mut results = run::all_pairs(vec![(input, jobs)], &settings);
         let Some(result) = results.pop() else {
             return Err(Error::Stopped("stopped before the program was simulated".to_owned()));
@@ -198,40 +241,30 @@ impl Check {
         if let Some(failure) = result.failures.into_iter().chain(ending).next() {
             return Err(Error::failed(failure));
         }
-        if result.runs.len() != ways {
+        if result.runs.len() != count {
             return Err(Error::Stopped("stopped before the program was simulated".to_owned()));
         }
-        let seconds: Vec<f64> = result.runs.iter().map(|run| run.seconds_simulated).collect();
-        let faults = |at: usize| result.runs[at].stats.integer("os.faults");
-        let speedup = |at: usize| seconds[at] / seconds[at + 1];
-        let mut predicted = Interval { value: speedup(0), low: speedup(0), high: speedup(0) };
-        for at in (2..ways).step_by(2) {
-            predicted.low = predicted.low.min(speedup(at));
-            predicted.high = predicted.high.max(speedup(at));
-        }
-        Ok(native.into_result(
-            name,
-            machine,
-            predicted,
-            [(seconds[0], faults(0)), (seconds[1], faults(1))],
-            &program,
-        ))
+        let simulated: Vec<Simulated> = result
+            .runs
+            .iter()
+            .map(|run| Simulated { seconds: run.seconds_simulated, faults: run.stats.integer("os.faults") })
+            .collect();
+        Ok(native.into_result(name, machine, &simulated, &program, free))
     }
 
-    /// The two designs; where the machine states how far its constants spread, both again with all of these against huge
-    /// pages, and both with all for them.
-    fn jobs(&self) -> Result<Vec<Job>, Error> {
-        let pair = |changes: &Changes, suffix: &str| {
-            DESIGNS
-                .map(|name| {
+    /// The designs of the ways; where the machine states how far its constants spread, all again with these against huge
+    /// pages, and all with them for huge pages.
+    fn jobs(&self, ways: &[(Pages, &str)]) -> Result<Vec<Job>, Error> {
+        let all = |changes: &Changes, suffix: &str| {
+            ways.iter()
+                .map(|(_, name)| {
                     let mut job = changes.resolve(name, None)?;
                     job.design.design.name += suffix;
-                    Ok::<_, Error>(job)
+                    Ok(job)
                 })
-                .into_iter()
                 .collect::<Result<Vec<Job>, Error>>()
         };
-        let mut jobs = pair(&self.changes, "")?;
+        let mut jobs = all(&self.changes, "")?;
         let spread = parse_spread(&jobs[0].design.design.ledger.spread)?;
         // What the user set has no spread.
         let is_set = |key: &str| self.changes.sets.iter().any(|setting| setting.key == key);
@@ -251,101 +284,46 @@ impl Check {
                 let value = if *high_is_for == is_for { &one.high } else { &one.low };
                 changes.sets.push(Setting::of_all(*key, value.clone()));
             }
-            jobs.extend(pair(&changes, suffix)?);
+            jobs.extend(all(&changes, suffix)?);
         }
         Ok(jobs)
     }
 
-    fn measure(&self, program: &Program, progress: &dyn Progress) -> Result<Native, Error> {
-        let both = [Pages::Base, Pages::Huge];
+    fn measure(
+        &self,
+        program: &Program,
+        ways: &[(Pages, &str)],
+        progress: &dyn Progress,
+    ) -> Result<Native, Error> {
         let stopped = || Error::Stopped("stopped while the program ran natively".to_owned());
         let (stop, failed) = (progress.stop(), |error: native::Error| Error::failed(error));
-        let mut huge_share = [0.0; 2];
-        let mut runs: [Vec<native::Run>; 2] = Default::default();
+        let mut native = Native::default();
         // The runs that are not counted warm the caches of files, and look where memory lies.
-        for (share, pages) in huge_share.iter_mut().zip(both) {
-            let held = program.held(pages).map_err(failed)?;
-            *share = held.huge as f64 / held.anonymous.max(1) as f64;
+        for (pages, _) in ways {
+            let held = program.held(*pages).map_err(failed)?;
+            let huge = if *pages == Pages::Pool { held.pool } else { held.huge };
+            native.huge_shares.push(huge as f64 / held.anonymous.max(1) as f64);
+            native.runs.push(Vec::new());
         }
         for pair in 0..self.pairs {
             // Each goes first in turn.
-            for at in [pair % 2, 1 - pair % 2] {
+            for at in (0..ways.len()).map(|at| (at + pair) % ways.len()) {
                 if stop.requested() {
                     return Err(stopped());
                 }
-                runs[at].push(program.run(both[at]).map_err(failed)?);
+                native.runs[at].push(program.run(ways[at].0).map_err(failed)?);
             }
         }
-        if stop.requested() { Err(stopped()) } else { Ok(Native { runs, huge_share }) }
+        if stop.requested() { Err(stopped()) } else { Ok(native) }
     }
 }
 
-/// What was measured.
-struct Native {
-    /// On base pages, on huge ones.
-    runs: [Vec<native::Run>; 2],
-    huge_share: [f64; 2],
-}
-
-impl Native {
-    fn into_result(
-        self,
-        program: String,
-        machine: String,
-        predicted: Interval,
-        simulated: [(f64, u64); 2],
-        native: &Program,
-    ) -> CheckResult {
-        let [base_runs, huge_runs] = &self.runs;
-        let ratios = base_runs.iter().zip(huge_runs).map(|(base, huge)| base.processor() / huge.processor());
-        let (measured, confidence) = median_interval(ratios.collect());
-        let way = |at: usize| {
-            let of = |value: &dyn Fn(&native::Run) -> f64| median(self.runs[at].iter().map(value).collect());
-            Way {
-                processor_seconds: of(&native::Run::processor),
-                elapsed_seconds: of(&|run| run.elapsed),
-                faults: of(&|run| run.faults as f64) as u64,
-                predicted_seconds: simulated[at].0,
-                predicted_faults: simulated[at].1,
-                huge_share: self.huge_share[at],
-            }
-        };
-        let (base, huge) = (way(0), way(1));
-        let sign = match measured.is_clear() {
-            false => Agreement::Undecided,
-            true if (measured.value > 1.0) == (predicted.value > 1.0) => Agreement::Right,
-            true => Agreement::Wrong,
-        };
-        let mut remarks = Vec::new();
-        if base.processor_seconds < SHORT {
-            remarks.push(format!(
-                "the program takes {:.0} ms of processors, most of it its own start; give it more to do",
-                base.processor_seconds * 1e3
-            ));
-        }
-        if huge.huge_share < 0.5 && native.preloads() {
-            remarks.push(format!(
-                "only {:.0} % of its memory lay in huge pages natively: this system gives them where they are asked for, and \
-                 what a program maps without the C library is not reached",
-                huge.huge_share * 100.0
-            ));
-        }
-        let error = predicted.value / measured.value - 1.0;
-        let pairs = self.runs[0].len();
-        CheckResult {
-            program,
-            machine,
-            pairs,
-            base,
-            huge,
-            measured,
-            confidence,
-            predicted,
-            error,
-            sign,
-            remarks,
-        }
-    }
+/// What a check needs before anything runs.
+struct Prepared {
+    ways: &'static [(Pages, &'static str)],
+    jobs: Vec<Job>,
+    input: Input,
+    program: Program,
 }
 
 /// How far a measured constant lies apart.
@@ -374,60 +352,9 @@ pub(crate) fn parse_spread(entries: &[String]) -> Result<Vec<SpreadOf>, Error> {
         .collect()
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => 0.0,
-        count if count % 2 == 1 => values[middle],
-        _ => f64::midpoint(values[middle - 1], values[middle]),
-    }
-}
-
-/// The median of independent values, between two of them that enclose the true median at least 95 % of the time, or as often
-/// as so few values can; and how often that is. The number of values below the true median is binomial.
-fn median_interval(mut values: Vec<f64>) -> (Interval, f64) {
-    values.sort_by(f64::total_cmp);
-    let count = values.len();
-    // The chance that at most `below` of all values lie below the median.
-    let tail = |below: usize| {
-        let mut term = 0.5_f64.powi(count as i32);
-        let mut sum = term;
-        for at in 1..=below {
-            term *= (count + 1 - at) as f64 / at as f64;
-            sum += term;
-        }
-        sum
-    };
-    let mut inside = 0;
-    while inside + 1 < count.div_ceil(2) && 1.0 - 2.0 * tail(inside + 1) >= 0.95 {
-        inside += 1;
-    }
-    let confidence = 1.0 - 2.0 * tail(inside).min(0.5);
-    let interval =
-        Interval { value: median(values.clone()), low: values[inside], high: values[count - 1 - inside] };
-    (interval, confidence)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_interval_of_a_median_by_the_binomial_distribution() {
-        let of = |count: u32| median_interval((1..=count).map(f64::from).collect());
-        // Five: one half to the fifth, twice, is outside.
-        let (five, confidence) = of(5);
-        assert_eq!((five.value, five.low, five.high), (3.0, 1.0, 5.0));
-        assert!((confidence - 0.9375).abs() < 1e-12, "{confidence}");
-        // Nine: (1 + 9) / 512, twice, is less than 5 %, and (1 + 9 + 36) / 512 is not.
-        let (nine, confidence) = of(9);
-        assert_eq!((nine.value, nine.low, nine.high), (5.0, 2.0, 8.0));
-        assert!((confidence - (1.0 - 20.0 / 512.0)).abs() < 1e-12, "{confidence}");
-        let (one, confidence) = of(1);
-        assert_eq!((one.low, one.high, confidence), (1.0, 1.0, 0.0));
-        assert_eq!(of(2).0.value, 1.5);
-    }
 
     #[test]
     fn spreads_are_read_or_refused() {
@@ -457,7 +384,7 @@ mod tests {
             r#"spread = ["os.fault_cost = 900 ns .. 1100 ns", "os.zero_bandwidth = 40 GB/s .. 50 GB/s"]"#;
         std::fs::write(&machine, format!("kind = \"machine\"\nextends = \"zen4-cxl\"\n[ledger]\n{spread}\n"))
             .unwrap();
-        let jobs = check(&[], &machine).jobs().unwrap();
+        let jobs = check(&[], &machine).jobs(&WAYS[..2]).unwrap();
         assert_eq!(jobs.len(), 6);
         let of = |job: &Job| (job.design.design.os.fault_cost, job.design.design.os.zero_bandwidth);
         assert_eq!(of(&jobs[0]), of(&jobs[1]));
@@ -475,6 +402,6 @@ mod tests {
         assert_eq!(favour.os.zero_bandwidth.0, 40e9);
         // What is set does not spread.
         let set = [("os.fault_cost", "1 us"), ("os.zero_bandwidth", "30 GB/s")];
-        assert_eq!(check(&set, &machine).jobs().unwrap().len(), 2);
+        assert_eq!(check(&set, &machine).jobs(&WAYS).unwrap().len(), 3);
     }
 }

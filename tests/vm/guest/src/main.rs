@@ -37,6 +37,8 @@ enum Command {
     Denied,
     /// Switches every processor's address space each millisecond
     Ticker,
+    /// Allocates memory, writes it and ends
+    Touch(targets::touch::Touch),
     /// Runs scenarios and prints the verdict
     Scenario {
         /// As `list` names them
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
         Command::Giant => targets::giant::run(),
         Command::Denied => targets::denied::run(),
         Command::Ticker => targets::ticker::run(),
+        Command::Touch(target) => target.run(),
         Command::Scenario { names } => scenarios::run(&names),
         Command::Simulated => scenarios::simulate_all(),
         Command::List => {

@@ -1,10 +1,12 @@
-//! Policies that make huge pages, on a kernel that would make none by itself.
+//! Policies that make huge pages, on a kernel that would make none by itself, and programs on pages of its pool.
 
 use crate::check::{Checks, huge_bytes, open, set, until};
 use crate::process::{Target, Terrace};
 use anyhow::Result;
+use terrace_calibrate::native::{Pages, Program, free_in_pool};
 
 const ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+const POOL: &str = "/proc/sys/vm/nr_hugepages";
 /// Of the memory, so much has to lie in huge pages in the end.
 const SHARE: f64 = 0.95;
 
@@ -22,7 +24,27 @@ pub fn run(checks: &mut Checks) -> Result<()> {
     for (policy, sets) in POLICIES {
         collapsed(checks, policy, sets)?;
     }
-    set(ENABLED, "madvise")
+    set(ENABLED, "madvise")?;
+    pool(checks)
+}
+
+/// What a check does natively: an allocation lies in pages of the pool while it has some, and in others where it has none.
+fn pool(checks: &mut Checks) -> Result<()> {
+    let guest = std::env::current_exe()?;
+    let program = Program::new(&[guest.into_os_string(), "touch".into(), "--mib".into(), "32".into()])?;
+    checks.equal("the pool is empty at first", free_in_pool(), 0);
+    let without = program.held(Pages::Pool)?;
+    checks.that(without.pool == 0 && without.anonymous >= 32 << 20, "other pages do", format!("{without:?}"));
+    set(POOL, 20)?;
+    checks.equal("pages of the pool", free_in_pool(), 40 << 20);
+    let with = program.held(Pages::Pool)?;
+    checks.that(with.pool >= 32 << 20, "the allocation lies in the pool", format!("{with:?}"));
+    let faults = |pages| Ok::<_, anyhow::Error>(program.run(pages)?.faults);
+    let (base, huge) = (faults(Pages::Base)?, faults(Pages::Pool)?);
+    // 32 MiB are 8,192 base pages, or 16 of the pool.
+    checks.that(base >= huge + 7000, "a fault for each page", format!("{base} and {huge}"));
+    checks.equal("all are back in the pool", free_in_pool(), 40 << 20);
+    set(POOL, 0)
 }
 
 fn collapsed(checks: &mut Checks, policy: &str, sets: &[&str]) -> Result<()> {

@@ -7,6 +7,7 @@ pub mod hotset;
 pub mod starter;
 pub mod structures;
 pub mod ticker;
+pub mod touch;
 pub mod verify;
 pub mod writers;
 

@@ -1,0 +1,220 @@
+//! Native runs and their summary: medians, speed-ups with intervals, and how they agree with what was predicted.
+
+use super::{Agreement, CheckResult, Compared, Interval, Pool, SHORT, Way};
+use terrace_calibrate::native::{self, Program};
+
+/// What a way was predicted to take.
+#[derive(Clone, Copy)]
+pub(super) struct Simulated {
+    /// Simulated time.
+    pub seconds: f64,
+    /// Page faults.
+    pub faults: u64,
+}
+
+/// What was measured, of each way.
+#[derive(Default)]
+pub(super) struct Native {
+    /// Counted runs.
+    pub runs: Vec<Vec<native::Run>>,
+    /// Share of the anonymous memory in huge pages.
+    pub huge_shares: Vec<f64>,
+}
+
+impl Native {
+    fn way(&self, at: usize, simulated: Simulated) -> Way {
+        let of = |value: &dyn Fn(&native::Run) -> f64| median(self.runs[at].iter().map(value).collect());
+        Way {
+            processor_seconds: of(&native::Run::processor),
+            elapsed_seconds: of(&|run| run.elapsed),
+            faults: of(&|run| run.faults as f64) as u64,
+            predicted_seconds: simulated.seconds,
+            predicted_faults: simulated.faults,
+            huge_share: self.huge_shares[at],
+        }
+    }
+
+    /// The way against base pages. `simulated` has the ways in their order, as often as constants were changed.
+    fn compared(&self, at: usize, simulated: &[Simulated]) -> Compared {
+        let ratios = self.runs[0].iter().zip(&self.runs[at]);
+        let ratios = ratios.map(|(base, huge)| base.processor() / huge.processor());
+        let (measured, confidence) = median_interval(ratios.collect());
+        let speedups = simulated.chunks(self.runs.len()).map(|ways| ways[0].seconds / ways[at].seconds);
+        let of = |value: f64| Interval { value, low: value, high: value };
+        let predicted = speedups.map(of).reduce(|all, one| Interval {
+            low: all.low.min(one.low),
+            high: all.high.max(one.high),
+            ..all
+        });
+        let predicted = predicted.unwrap_or(of(f64::NAN));
+        let sign = match measured.is_clear() {
+            false => Agreement::Undecided,
+            true if (measured.value > 1.0) == (predicted.value > 1.0) => Agreement::Right,
+            true => Agreement::Wrong,
+        };
+        Compared { measured, confidence, predicted, error: predicted.value / measured.value - 1.0, sign }
+    }
+
+    /// The answer, `free` bytes having been free in the pool.
+    pub fn into_result(
+        self,
+        program: String,
+        machine: String,
+        simulated: &[Simulated],
+        native: &Program,
+        free: u64,
+    ) -> CheckResult {
+        let (base, huge) = (self.way(0, simulated[0]), self.way(1, simulated[1]));
+        let hugetlb = (self.runs.len() > 2)
+            .then(|| Pool { way: self.way(2, simulated[2]), compared: self.compared(2, simulated) });
+        let mut remarks = Vec::new();
+        if base.processor_seconds < SHORT {
+            remarks.push(format!(
+                "the program takes {:.0} ms of processors, most of it its own start; give it more to do",
+                base.processor_seconds * 1e3
+            ));
+        }
+        if huge.huge_share < 0.5 && native.preloads() {
+            remarks.push(format!(
+                "only {:.0} % of its memory lay in huge pages natively: this system gives them where they are asked for, and \
+                 what a program maps without the C library is not reached",
+                huge.huge_share * 100.0
+            ));
+        }
+        match &hugetlb {
+            None => remarks.push(
+                "pages of the hugetlb pool were not tried, as it has none free; an administrator can reserve some \
+                 (vm.nr_hugepages)"
+                    .to_owned(),
+            ),
+            Some(pool) if pool.way.huge_share < 0.5 => remarks.push(format!(
+                "only {:.0} % of its memory lay in pages of the pool, which had {} MiB free: the C library's allocator takes \
+                 them, from glibc 2.35 on, and nothing else of a program does",
+                pool.way.huge_share * 100.0,
+                free >> 20
+            )),
+            Some(_) => (),
+        }
+        let pairs = self.runs[0].len();
+        let compared = self.compared(1, simulated);
+        CheckResult { program, machine, pairs, base, huge, compared, hugetlb, remarks }
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => 0.0,
+        count if count % 2 == 1 => values[middle],
+        _ => f64::midpoint(values[middle - 1], values[middle]),
+    }
+}
+
+/// The median of independent values, between two of them that enclose the true median at least 95 % of the time, or as often
+/// as so few values can; and how often that is. The number of values below the true median is binomial.
+fn median_interval(mut values: Vec<f64>) -> (Interval, f64) {
+    values.sort_by(f64::total_cmp);
+    let count = values.len();
+    // The chance that at most `below` of all values lie below the median.
+    let tail = |below: usize| {
+        let mut term = 0.5_f64.powi(count as i32);
+        let mut sum = term;
+        for at in 1..=below {
+            term *= (count + 1 - at) as f64 / at as f64;
+            sum += term;
+        }
+        sum
+    };
+    let mut inside = 0;
+    while inside + 1 < count.div_ceil(2) && 1.0 - 2.0 * tail(inside + 1) >= 0.95 {
+        inside += 1;
+    }
+    let confidence = 1.0 - 2.0 * tail(inside).min(0.5);
+    let interval =
+        Interval { value: median(values.clone()), low: values[inside], high: values[count - 1 - inside] };
+    (interval, confidence)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interval_of_a_median_by_the_binomial_distribution() {
+        let of = |count: u32| median_interval((1..=count).map(f64::from).collect());
+        // Five: one half to the fifth, twice, is outside.
+        let (five, confidence) = of(5);
+        assert_eq!((five.value, five.low, five.high), (3.0, 1.0, 5.0));
+        assert!((confidence - 0.9375).abs() < 1e-12, "{confidence}");
+        // Nine: (1 + 9) / 512, twice, is less than 5 %, and (1 + 9 + 36) / 512 is not.
+        let (nine, confidence) = of(9);
+        assert_eq!((nine.value, nine.low, nine.high), (5.0, 2.0, 8.0));
+        assert!((confidence - (1.0 - 20.0 / 512.0)).abs() < 1e-12, "{confidence}");
+        let (one, confidence) = of(1);
+        assert_eq!((one.low, one.high, confidence), (1.0, 1.0, 0.0));
+        assert_eq!(of(2).0.value, 1.5);
+    }
+
+    /// Runs of so many seconds of processors.
+    fn runs(seconds: [f64; 3]) -> Vec<native::Run> {
+        seconds.map(|user| native::Run { user, ..native::Run::default() }).into()
+    }
+
+    #[test]
+    fn every_way_is_compared_with_base_pages_and_has_its_own_prediction() {
+        let native = Native {
+            runs: vec![runs([6.0, 6.0, 6.0]), runs([3.0, 2.0, 4.0]), runs([7.0, 8.0, 12.0])],
+            huge_shares: vec![0.0, 0.9, 0.25],
+        };
+        // In their order, then again with constants that speak against huge pages, then for them.
+        let seconds = [8.0, 4.0, 10.0, 8.0, 5.0, 16.0, 8.0, 2.0, 8.0];
+        let simulated = seconds.map(|seconds| Simulated { seconds, faults: seconds as u64 });
+        let program = Program::new(&["true".into()]).unwrap();
+        let result = native.into_result("app".into(), "here".into(), &simulated, &program, 64 << 20);
+        let of = |interval: &Interval| (interval.value, interval.low, interval.high);
+        assert_eq!(of(&result.compared.measured), (2.0, 1.5, 3.0));
+        assert_eq!(of(&result.compared.predicted), (2.0, 1.6, 4.0));
+        assert_eq!((result.compared.sign, result.compared.error), (Agreement::Right, 0.0));
+        let pool = result.hugetlb.unwrap();
+        assert_eq!(of(&pool.compared.measured), (0.75, 0.5, 6.0 / 7.0));
+        assert_eq!(of(&pool.compared.predicted), (0.8, 0.5, 1.0));
+        assert_eq!((pool.compared.sign, pool.way.predicted_faults), (Agreement::Right, 10));
+        assert!(
+            result
+                .remarks
+                .iter()
+                .any(|one| one
+                    .starts_with("only 25 % of its memory lay in pages of the pool, which had 64 MiB")),
+            "{:?}",
+            result.remarks
+        );
+        let text = result.to_text();
+        assert!(text.contains("\nhugetlb pool "), "{text}");
+        assert!(
+            text.contains(
+                "\nOn the pool's pages, in which 25.0% of its memory lay:\n\nMeasured:   0.750 times"
+            ),
+            "{text}"
+        );
+        let json = serde_json::to_value(&result).unwrap();
+        assert_eq!(json["measured"]["value"], 2.0, "as before there was a pool");
+        assert_eq!(json["hugetlb"]["measured"]["value"], 0.75);
+        assert_eq!(json["hugetlb"]["huge_share"], 0.25);
+    }
+
+    #[test]
+    fn an_empty_pool_is_said() {
+        let native = Native { runs: vec![runs([1.0; 3]), runs([1.0; 3])], huge_shares: vec![0.0, 1.0] };
+        let simulated = [Simulated { seconds: 1.0, faults: 1 }; 2];
+        let program = Program::new(&["true".into()]).unwrap();
+        let result = native.into_result("app".into(), "here".into(), &simulated, &program, 0);
+        assert!(result.hugetlb.is_none() && !result.to_text().contains("On the pool"));
+        assert!(
+            result.remarks.iter().any(|one| one.contains("hugetlb pool were not tried")),
+            "{:?}",
+            result.remarks
+        );
+        assert_eq!(serde_json::to_value(&result).unwrap()["hugetlb"], serde_json::Value::Null);
+    }
+}
