@@ -20,7 +20,7 @@ use crate::run::InputResult;
 use crate::simulation::Settings;
 use crate::{Error, intervals, run};
 use std::sync::{Arc, Mutex, PoisonError};
-use terrace_model::Unit;
+use terrace_model::{Stats, Unit};
 use terrace_report::RunRecord;
 use terrace_sim::Fidelity;
 use terrace_trace::{Mix, MixPart, MixedProgram, SourceError, marks_region};
@@ -146,7 +146,7 @@ impl Alone {
                         .and_then(|result| result.runs.iter().find(|run| run.design == designs[want.run.1]));
                     times.extend(found.map(|run| (want.program.clone(), run.seconds_simulated)));
                 }
-                note_slowdowns(run, &times);
+                note_slowdowns(&mut run.stats, &times);
             }
         }
         let failures: Vec<String> = alone.into_iter().flat_map(|result| result.failures).collect();
@@ -204,9 +204,10 @@ fn names_of(pairs: &[(Input, Vec<Job>)]) -> Vec<(String, Vec<String>)> {
     pairs.iter().map(named).collect()
 }
 
-/// Adds to a run of a mix the times of its programs alone, where all are known, and what follows from them.
-fn note_slowdowns(run: &mut RunRecord, alone: &[(String, f64)]) {
-    let programs = run.stats.integer("mix.programs") as usize;
+/// Adds to the statistics of a mix the seconds that its programs take alone, where all are known, and what follows from
+/// them.
+pub(crate) fn note_slowdowns(stats: &mut Stats, alone: &[(String, f64)]) {
+    let programs = stats.integer("mix.programs") as usize;
     if programs == 0 || alone.len() != programs {
         return;
     }
@@ -214,16 +215,16 @@ fn note_slowdowns(run: &mut RunRecord, alone: &[(String, f64)]) {
     for (name, seconds) in alone {
         let name = format!("mix.program.{}", name.replace('.', "_"));
         let nanos = seconds * 1e9;
-        let slowdown = run.stats.number(&format!("{name}.time")) / nanos;
-        run.stats.real(format!("{name}.alone_time"), nanos, Unit::Nanoseconds);
-        run.stats.real(format!("{name}.slowdown"), slowdown, Unit::Ratio);
+        let slowdown = stats.number(&format!("{name}.time")) / nanos;
+        stats.real(format!("{name}.alone_time"), nanos, Unit::Nanoseconds);
+        stats.real(format!("{name}.slowdown"), slowdown, Unit::Ratio);
         weighted += 1.0 / slowdown;
         slowdowns += slowdown;
         most = most.max(slowdown);
     }
-    run.stats.real("mix.weighted_speedup", weighted, Unit::Ratio);
-    run.stats.real("mix.harmonic_speedup", programs as f64 / slowdowns, Unit::Ratio);
-    run.stats.real("mix.largest_slowdown", most, Unit::Ratio);
+    stats.real("mix.weighted_speedup", weighted, Unit::Ratio);
+    stats.real("mix.harmonic_speedup", programs as f64 / slowdowns, Unit::Ratio);
+    stats.real("mix.largest_slowdown", most, Unit::Ratio);
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Published results beside ours.
 
+mod alone;
 mod kept;
 mod recorded;
 mod scoreboard;
@@ -10,6 +11,7 @@ pub use recorded::Recordings;
 pub use scoreboard::{Entry, Scoreboard, definition};
 
 use crate::{Error, Input, Progress, Settings, Silent, Simulation, Stop, first_pass, threads};
+use alone::Alone;
 use recorded::{input_of, may_lack_recordings, recordings};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -115,11 +117,13 @@ pub fn reproduce(
     kept: Option<&Kept>,
     progress: &dyn Progress,
 ) -> Result<Reproduction, Error> {
-    let keys: BTreeSet<RunKey> = claims.iter().flat_map(Claim::runs).collect();
+    let alone = Alone::of(claims)?;
+    let keys: BTreeSet<RunKey> = claims.iter().flat_map(Claim::runs).chain(alone.keys()).collect();
     let runs = keys.len();
     let Sorted { known, open, recordings, failures: mut missing } = sort_out(keys, kept)?;
     let reused = known.len();
-    let (results, failures) = run_all(open, known, kept, progress)?;
+    let (mut results, failures) = run_all(open, known, kept, progress)?;
+    alone.settle(&mut results);
     missing.extend(failures);
     let failures = missing;
     let verdict = |claim: &Claim| {
@@ -418,47 +422,4 @@ impl Counted {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn claims_can_be_about_programs_side_by_side() {
-        let text = r#"
-source = "a test"
-
-[run.mix]
-machine = "vbi-table1"
-design = "native-4k"
-workload = "mix:gups,bytes=1MiB,updates=500,stencil,side=16"
-
-[[claim]]
-id = "updates"
-section = "1"
-kind = "value"
-statement = "Each update is a load and a store."
-expression = "mix.mix.program.gups.accesses"
-published = 1000
-tolerance = 0
-"#;
-        let claims = claims::parse(text, "mix.toml").unwrap();
-        let result = reproduce(&claims, None, &Silent).unwrap();
-        assert_eq!((result.reproduced, result.failures.as_slice()), (1, &[][..]));
-    }
-
-    #[test]
-    fn claims_are_named_whole_or_by_their_beginning() {
-        let all = select(&[]).unwrap();
-        let some = select(&["vbi".to_owned()]).unwrap();
-        assert!(!some.is_empty() && some.len() < all.len());
-        assert!(some.iter().all(|claim| claim.id.starts_with("vbi")));
-        let twice = select(&["vbi".to_owned(), some[0].id.clone()]).unwrap();
-        assert_eq!(twice.len(), some.len());
-    }
-
-    #[test]
-    fn an_unknown_claim_names_the_nearest() {
-        let error = select(&["vbj".to_owned()]).unwrap_err();
-        assert!(error.is_request());
-        assert!(error.to_string().contains("did you mean \"vbi"), "{error}");
-    }
-}
+mod tests;

@@ -24,6 +24,20 @@ pub fn input_of(workload: &str) -> Result<Input, Error> {
     }
 }
 
+/// What a claim names a program of a mix by that runs alone.
+///
+/// # Errors
+/// A trace, which no claim names.
+pub fn workload_of(program: &Input) -> Result<String, Error> {
+    match program.words().as_slice() {
+        [option, spec] if option == "--workload" => Ok(spec.clone()),
+        [option, name] if option == "--suite" => Ok(format!("{SUITE}{name}")),
+        words => {
+            Err(Error::request(format!("a claim cannot run {} alone: it is no workload", words.join(" "))))
+        }
+    }
+}
+
 /// Whether a recording may be missing for what a claim names, which is no fault of the claim.
 pub fn may_lack_recordings(workload: &str) -> bool {
     workload.starts_with(SUITE) || workload.starts_with(MIX)

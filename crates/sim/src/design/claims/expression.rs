@@ -97,8 +97,8 @@ const FUNCTIONS: [(&str, Function); 10] = [
     ("at", Function::At),
 ];
 
-/// What the label of a number has between the point and what a star stands for.
-const STAR: char = '/';
+/// What the label of a number has between the point and what a star stands for: no point has it.
+const STAR: char = '\u{1f}';
 
 /// The label of a number at `point` that has `name` in place of a star.
 pub(super) fn starred(point: &str, name: &str) -> String {
@@ -119,8 +119,10 @@ impl fmt::Display for Value {
         match self {
             Value::Number(number) => f.write_str(&short(*number)),
             Value::Series(series) => {
-                let items: Vec<_> =
-                    series.iter().map(|(point, value)| format!("{point}: {}", short(*value))).collect();
+                let items: Vec<_> = series
+                    .iter()
+                    .map(|(point, value)| format!("{}: {}", point.replace(STAR, "/"), short(*value)))
+                    .collect();
                 f.write_str(&items.join(", "))
             }
         }
@@ -337,29 +339,30 @@ impl Parser<'_> {
 }
 
 impl Expression {
-    /// Names of the runs it reads, each once.
-    pub fn runs(&self) -> Vec<&str> {
-        fn gather<'a>(expression: &'a Expression, runs: &mut Vec<&'a str>) {
+    /// What it reads: names of runs with metrics of theirs, each pair once.
+    pub fn metrics(&self) -> Vec<(&str, &str)> {
+        fn gather<'a>(expression: &'a Expression, metrics: &mut Vec<(&'a str, &'a str)>) {
             match expression {
                 Expression::Number(_) | Expression::Point(_) => {}
-                Expression::Metric { run, .. } => {
-                    if !runs.contains(&run.as_str()) {
-                        runs.push(run);
+                Expression::Metric { run, metric } => {
+                    let pair = (run.as_str(), metric.as_str());
+                    if !metrics.contains(&pair) {
+                        metrics.push(pair);
                     }
                 }
-                Expression::Negated(inner) => gather(inner, runs),
+                Expression::Negated(inner) => gather(inner, metrics),
                 Expression::Binary(left, _, right) => {
-                    gather(left, runs);
-                    gather(right, runs);
+                    gather(left, metrics);
+                    gather(right, metrics);
                 }
                 Expression::Call(_, terms) | Expression::Order(terms, _) => {
-                    terms.iter().for_each(|term| gather(term, runs));
+                    terms.iter().for_each(|term| gather(term, metrics));
                 }
             }
         }
-        let mut runs = Vec::new();
-        gather(self, &mut runs);
-        runs
+        let mut metrics = Vec::new();
+        gather(self, &mut metrics);
+        metrics
     }
 
     /// The value, with `metric(run, name)` giving those of the runs. Errors: a missing run or statistic, series over

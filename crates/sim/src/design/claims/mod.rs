@@ -31,7 +31,8 @@
 //! ```
 //!
 //! A workload can also be `suite:NAME`, a program of the suite that whoever judges the claim has recorded, or `mix:` and
-//! the programs that run side by side.
+//! the programs that run side by side. Where a claim reads `mix.program.NAME.alone_time` of a mix, its programs also run
+//! alone.
 //!
 //! A claim whose expression is an order (`1 < vivt < perfect`) holds when the order does; any other is compared with
 //! `published` within `tolerance`: a number in the same unit, or `"10 %"` of the published value. Rows that a constant was
@@ -355,7 +356,7 @@ fn claim(
 ) -> Result<Claim, (&'static str, String)> {
     let expression = expression::parse(&table.expression, &|name| definitions.get(name).cloned())
         .map_err(|message| ("expression", message))?;
-    for run in expression.runs() {
+    for (run, _) in expression.metrics() {
         if !runs.contains_key(run) {
             let names: Vec<_> = runs.keys().collect();
             return Err(("expression", format!("there is no run \"{run}\"{}", suggestion(run, &names))));
@@ -420,8 +421,13 @@ fn label(value: &toml::Value) -> String {
 impl Claim {
     /// Every simulation the claim needs, each once.
     pub fn runs(&self) -> Vec<RunKey> {
+        self.runs_with(|_| true)
+    }
+
+    /// Those of which it reads a metric with such a name.
+    pub fn runs_with(&self, is_such: impl Fn(&str) -> bool) -> Vec<RunKey> {
         let mut keys = Vec::new();
-        for run in self.expression.runs() {
+        for (run, _) in self.expression.metrics().into_iter().filter(|(_, metric)| is_such(metric)) {
             for (_, key) in self.keys(run) {
                 if !keys.contains(&key) {
                     keys.push(key);

@@ -289,7 +289,7 @@ fn the_embedded_claims_read_and_their_designs_resolve() {
             resolved.unwrap_or_else(|error| panic!("{}: {error}", claim.id));
         }
         if let Some(Published::List(list)) = &claim.published {
-            let points = claim.keys(claim.expression.runs()[0]).len();
+            let points = claim.keys(claim.expression.metrics()[0].0).len();
             assert_eq!(points, list.len(), "{}", claim.id);
         }
     }
@@ -341,7 +341,7 @@ fn the_iwb_claims_hold_for_the_published_table() {
     let table = |key: &RunKey| {
         let mode = if key.workload.contains("mode=read") { "read" } else { "write" };
         let claim = by_id(&claims, &format!("ambix-iwb-{mode}-{}", after(&key.workload, "threads=")?));
-        let runs = claim.keys(claim.expression.runs()[0]);
+        let runs = claim.keys(claim.expression.metrics()[0].0);
         let at = runs.iter().position(|(_, run)| run == key)?;
         match &claim.published {
             Some(Published::List(list)) => Some(list[at]),

@@ -10,8 +10,8 @@ fn metric(run: &str, name: &str) -> Result<Value, String> {
             Ok(Value::Series([("gups", 1.0), ("bfs", 4.0)].map(|(p, v)| (p.to_owned(), v)).into()))
         }
         ("m", "mix.program.*.time") => {
-            let numbers = [("one/gups", 1.0), ("one/bfs", 3.0), ("two/gups", 5.0)];
-            Ok(Value::Series(numbers.map(|(p, v)| (p.to_owned(), v)).into()))
+            let numbers = [("one", "gups", 1.0), ("one", "bfs", 3.0), ("two", "gups", 5.0)];
+            Ok(Value::Series(numbers.map(|(point, name, value)| (starred(point, name), value)).into()))
         }
         _ => Err(format!("no {run}.{name}")),
     }
@@ -41,9 +41,10 @@ fn arithmetic_and_functions_by_hand() {
 #[test]
 fn a_star_stands_for_any_name_and_functions_gather_what_a_point_has() {
     let series = |text: &str| match parse(text, &|_| None).unwrap().value(&metric).unwrap() {
-        Value::Series(series) => {
-            series.into_iter().map(|(point, value)| format!("{point} {value}")).collect::<Vec<_>>()
-        }
+        Value::Series(series) => series
+            .into_iter()
+            .map(|(point, value)| format!("{} {value}", point.replace(STAR, "/")))
+            .collect::<Vec<_>>(),
         Value::Number(number) => vec![number.to_string()],
     };
     assert_eq!(series("max_each(m.mix.program.*.time)"), ["one 3", "two 5"]);

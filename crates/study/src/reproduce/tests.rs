@@ -1,0 +1,80 @@
+use super::*;
+
+#[test]
+fn claims_can_be_about_programs_side_by_side() {
+    let text = r#"
+source = "a test"
+
+[run.mix]
+machine = "vbi-table1"
+design = "native-4k"
+workload = "mix:gups,bytes=1MiB,updates=500,stencil,side=16"
+
+[[claim]]
+id = "updates"
+section = "1"
+kind = "value"
+statement = "Each update is a load and a store."
+expression = "mix.mix.program.gups.accesses"
+published = 1000
+tolerance = 0
+"#;
+    let claims = claims::parse(text, "mix.toml").unwrap();
+    let result = reproduce(&claims, None, &Silent).unwrap();
+    assert_eq!((result.reproduced, result.failures.as_slice()), (1, &[][..]));
+    assert_eq!(result.runs, 1, "nobody asks for programs alone");
+}
+
+#[test]
+fn programs_of_a_mix_run_alone_where_a_claim_asks_for_their_times() {
+    let text = r#"
+source = "a test"
+
+[run.mix]
+machine = "vbi-table1"
+design = "native-4k"
+workload = "mix:gups,bytes=1MiB,updates=500,stencil,side=16,gups,bytes=1MiB,updates=500"
+
+[run.gups]
+like = "mix"
+workload = "gups,bytes=1MiB,updates=500"
+
+[[claim]]
+id = "alone"
+section = "1"
+kind = "value"
+statement = "The time alone is that of a run of its own."
+expression = "mix.mix.program.gups.alone_time / gups.seconds"
+published = 1e9
+tolerance = 1
+
+[[claim]]
+id = "slower"
+section = "1"
+kind = "order"
+statement = "Side by side no program is faster than alone."
+expression = "0.3 < mean_each(mix.mix.program.*.alone_time / mix.mix.program.*.time) < 1.001"
+"#;
+    let claims = claims::parse(text, "mix.toml").unwrap();
+    let result = reproduce(&claims, None, &Silent).unwrap();
+    let said: Vec<_> = result.claims.iter().map(|claim| (&claim.ours, &claim.reason)).collect();
+    assert_eq!((result.reproduced, result.failures.as_slice()), (2, &[][..]), "{said:?}");
+    assert_eq!(result.runs, 3, "both instances of gups are one run alone, which the other claim shares");
+}
+
+#[test]
+fn claims_are_named_whole_or_by_their_beginning() {
+    let all = select(&[]).unwrap();
+    let some = select(&["vbi".to_owned()]).unwrap();
+    assert!(!some.is_empty() && some.len() < all.len());
+    assert!(some.iter().all(|claim| claim.id.starts_with("vbi")));
+    let twice = select(&["vbi".to_owned(), some[0].id.clone()]).unwrap();
+    assert_eq!(twice.len(), some.len());
+}
+
+#[test]
+fn an_unknown_claim_names_the_nearest() {
+    let error = select(&["vbj".to_owned()]).unwrap_err();
+    assert!(error.is_request());
+    assert!(error.to_string().contains("did you mean \"vbi"), "{error}");
+}
