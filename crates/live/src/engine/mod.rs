@@ -254,7 +254,9 @@ impl Engine {
             .map(|space| space.id)
             .collect();
         changed |= !ended.is_empty();
-        ended.into_iter().for_each(|id| self.world.let_go(id));
+        for id in ended {
+            self.world.let_go(id);
+        }
         if changed {
             self.next_look = Duration::ZERO;
             self.count_pause = COUNT_LEAST;

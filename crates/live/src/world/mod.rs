@@ -217,15 +217,17 @@ impl World {
     pub fn renew(&mut self) -> bool {
         let spaces = self.spaces.values();
         let stale = spaces.filter(|space| !self.kernel.has_same_memory(&space.process));
-        let stale: Vec<(SpaceId, u32, bool)> =
-            stale.map(|space| (space.id, space.process.pid, self.kernel.is_alive(&space.process))).collect();
-        for (id, pid, is_alive) in &stale {
-            self.let_go(*id);
-            if !is_alive {
+        let stale: Vec<SpaceId> = stale.map(|space| space.id).collect();
+        for id in &stale {
+            let Some(Space { process: old, .. }) = self.let_go(*id) else { continue };
+            if !self.kernel.is_alive(&old) {
                 continue;
             }
-            if let Err(error) = self.adopt(*pid) {
-                tracing::debug!(pid, %error, "not managed any more");
+            match self.adopt(old.pid) {
+                // A number goes to another process only when its own has ended.
+                Ok(new) if !self.kernel.is_alive(&old) => drop(self.let_go(new)),
+                Ok(_) => (),
+                Err(error) => tracing::debug!(old.pid, %error, "not managed any more"),
             }
         }
         !stale.is_empty()
@@ -275,13 +277,14 @@ impl World {
         self.account();
     }
 
-    /// Ends the management of a process. Its pages stay where they are.
-    pub fn let_go(&mut self, id: SpaceId) {
-        let Some(space) = self.spaces.remove(&id) else { return };
+    /// Ends the management of a process, and returns what was known of it. Its pages stay where they are.
+    pub fn let_go(&mut self, id: SpaceId) -> Option<Space> {
+        let space = self.spaces.remove(&id)?;
         tracing::info!(pid = space.process.pid, name = %space.name, "process left");
         let ranges: Vec<PageRange> = space.mappings.iter().map(|mapping| space.area(mapping).range).collect();
         ranges.into_iter().for_each(|range| self.unmapped(range));
         self.account();
+        Some(space)
     }
 
     fn unmapped(&mut self, range: PageRange) {
