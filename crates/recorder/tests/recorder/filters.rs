@@ -138,7 +138,12 @@ fn skip_and_limit_count_accesses() {
         // The initial stack's place depends on the environment's random bytes in its low bits only.
         let same = kept.iter().zip(expected).filter(|(a, b)| a.abs_diff(**b) < 4096).count();
         assert!(same * 10 >= kept.len() * 9, "{same} of {} accesses are in the same place", kept.len());
-        assert_eq!(gaps(&recorded), if skip > 0 { vec![skip] } else { vec![] });
+        // An update's load and store are left out or kept together.
+        let gaps = gaps(&recorded);
+        match skip {
+            0 => assert!(gaps.is_empty(), "{gaps:?}"),
+            _ => assert!(matches!(gaps[..], [gap] if gap == skip || gap == skip + 1), "{gaps:?}"),
+        }
     }
 }
 
