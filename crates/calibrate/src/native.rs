@@ -104,7 +104,7 @@ pub fn free_in_pool() -> u64 {
     pages.unwrap_or(0) * HUGE as u64
 }
 
-/// A program that can be run on either size of pages.
+/// A program that can be run on each kind of pages.
 #[derive(Debug)]
 pub struct Program {
     command: Vec<OsString>,
@@ -275,7 +275,7 @@ fn parse_held(text: &str) -> Option<Held> {
         let line = text.lines().find_map(|line| line.strip_prefix(name))?;
         Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
     };
-    // Older kernels have no line for the pool, and none counts its pages as anonymous.
+    // No kernel counts pages of the pool as anonymous, and older ones have no line for them.
     let pool = bytes("Private_Hugetlb:").unwrap_or(0);
     Some(Held { anonymous: bytes("Anonymous:")? + pool, huge: bytes("AnonHugePages:")?, pool })
 }

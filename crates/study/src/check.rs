@@ -213,12 +213,13 @@ impl Check {
                 "a check runs the program natively on this machine's processors; --gpu records kernels, see terrace compare --gpu",
             ));
         }
-        let ways = if native::free_in_pool() > 0 { &WAYS[..] } else { &WAYS[..2] };
+        let free_pool = native::free_in_pool();
+        let ways = if free_pool > 0 { &WAYS[..] } else { &WAYS[..2] };
         let jobs = self.jobs(ways)?;
         let mut input = Input::command(&self.command, self.recording.clone());
         input.prepare()?;
         let program = Program::new(&self.command).map_err(Error::request)?;
-        Ok(Prepared { ways, jobs, input, program })
+        Ok(Prepared { ways, free_pool, jobs, input, program })
     }
 
     /// Measures and predicts.
@@ -226,8 +227,7 @@ impl Check {
     /// # Errors
     /// As [`Check::check`], and runs that fail.
     pub fn run(&self, progress: &dyn Progress) -> Result<CheckResult, Error> {
-        let Prepared { ways, jobs, input, program } = self.prepare()?;
-        let free = native::free_in_pool();
+        let Prepared { ways, free_pool, jobs, input, program } = self.prepare()?;
         let native = self.measure(&program, ways, progress)?;
         let settings = Settings::new(Simulation::default(), progress);
         let machine = jobs[0].design.design.machine.clone();
@@ -249,7 +249,7 @@ impl Check {
             .iter()
             .map(|run| Simulated { seconds: run.seconds_simulated, faults: run.stats.integer("os.faults") })
             .collect();
-        Ok(native.into_result(name, machine, &simulated, &program, free))
+        Ok(native.into_result(name, machine, &simulated, &program, free_pool))
     }
 
     /// The designs of the ways; where the machine states how far its constants spread, all again with these against huge
@@ -321,6 +321,8 @@ impl Check {
 /// What a check needs before anything runs.
 struct Prepared {
     ways: &'static [(Pages, &'static str)],
+    /// Bytes of the hugetlb pool that nobody had.
+    free_pool: u64,
     jobs: Vec<Job>,
     input: Input,
     program: Program,

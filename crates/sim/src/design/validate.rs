@@ -71,7 +71,9 @@ fn hardware_threads(design: &Design) -> Result<(), Fault> {
     let coherence = design.translation.coherence.as_str();
     let in_hardware = crate::coherence::find(coherence).is_some_and(|scheme| scheme.hardware);
     rule(!in_hardware, "core.threads", || {
-        format!("the directory of coherence \"{coherence}\" knows cores of one hardware thread each")
+        format!(
+            "the directory of coherence \"{coherence}\" knows cores of one hardware thread each; set core.threads = 1"
+        )
     })
 }
 

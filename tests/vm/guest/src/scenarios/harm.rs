@@ -30,7 +30,8 @@ const AGGRESSIVE: &[&str] =
     &["--policy", "nimble", "--set", "period=100 ms", "--cpu", "none", "--pressure", "none"];
 
 /// One page in a thousand may take as long as this to be checked and written anew, beside all other work of two
-/// processors that take a nanosecond for an instruction. A thread that waited for a dead Terrace would take for ever.
+/// processors that take two nanoseconds for an instruction (one in `torture`). A thread that waited for a dead Terrace
+/// would take for ever.
 pub(super) const STALL: Duration = Duration::from_millis(50);
 /// Pages that are moved while a program checks its memory, however long that takes.
 const ENOUGH: usize = 1000;
