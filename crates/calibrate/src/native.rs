@@ -98,7 +98,7 @@ pub struct Held {
     pub pool: u64,
 }
 
-/// Bytes of the pool of 2 MiB pages that nobody has. None where the system has no such pool.
+/// Bytes of the pool of 2 MiB pages that nobody has. Zero where the system has no such pool.
 pub fn free_in_pool() -> u64 {
     let pages = std::fs::read_to_string(POOL).ok().and_then(|text| text.trim().parse::<u64>().ok());
     pages.unwrap_or(0) * HUGE as u64

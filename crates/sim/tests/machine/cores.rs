@@ -1,24 +1,10 @@
 //! Core models and groups of cores on the whole machine, by hand.
 
 use crate::support::*;
-use terrace_model::{Bytes, Cycles, Frequency};
-use terrace_sim::design::{
-    CacheParameters, CoreGroup, Design, InOrderKeys, Library, ModelParameters, PagePolicy, Replacement,
-    SetIndex,
-};
+use terrace_model::Frequency;
+use terrace_sim::design::{CoreGroup, Design, InOrderKeys, Library, ModelParameters, PagePolicy};
 use terrace_sim::{Fidelity, Outcome};
 use terrace_trace::{AccessKind, Event, MarkKind};
-
-fn cache(kib: u64, ways: u32, latency: f64) -> CacheParameters {
-    CacheParameters {
-        capacity: Bytes::kib(kib),
-        ways,
-        latency: Cycles(latency),
-        replacement: Replacement::Lru,
-        index: SetIndex::Modulo,
-        outstanding: 32,
-    }
-}
 
 /// One core of 1 GHz and four instructions per cycle, caches of 4, 12 and 40 cycles. No translation costs.
 fn round(model: ModelParameters) -> Design {
@@ -28,9 +14,9 @@ fn round(model: ModelParameters) -> Design {
     design.core.frequency = Frequency(1e9);
     design.core.base_cpi = 0.25;
     design.core.store_buffer = 4;
-    design.cache.l1 = cache(4, 4, 4.0);
-    design.cache.l2 = cache(32, 8, 12.0);
-    design.cache.llc = cache(256, 16, 40.0);
+    design.cache.l1 = cache(4, 4, 4.0, 32);
+    design.cache.l2 = cache(32, 8, 12.0, 32);
+    design.cache.llc = cache(256, 16, 40.0, 32);
     design
 }
 

@@ -1,31 +1,20 @@
 //! What page faults cost, by hand: the kernel's path, the zeroing of the page, and where the zeros lie afterwards.
 
 use crate::support::*;
-use terrace_model::{Bytes, BytesPerSec, Cycles, PageSize, Time};
-use terrace_sim::design::{CacheParameters, Design, PagePolicy, Replacement, SetIndex, ZeroStores};
+use terrace_model::{BytesPerSec, PageSize, Time};
+use terrace_sim::design::{Design, PagePolicy, ZeroStores};
 use terrace_sim::{Fidelity, Outcome};
 
 const HUGE_LINES: u64 = 2 * MIB / 64;
-
-fn cache(kib: u64, ways: u32, latency: f64) -> CacheParameters {
-    CacheParameters {
-        capacity: Bytes::kib(kib),
-        ways,
-        latency: Cycles(latency),
-        replacement: Replacement::Lru,
-        index: SetIndex::Modulo,
-        outstanding: 16,
-    }
-}
 
 /// A cycle is a nanosecond; a fault takes 500 ns, a line of a base page 1 ns, of a larger page 2 ns. All of a 2 MiB page
 /// fits in the last level.
 fn machine(pages: PagePolicy) -> Design {
     let mut design = with_scheme(with_pages(small(), pages), "perfect-tlb");
     design.core.frequency = terrace_model::Frequency(1e9);
-    design.cache.l1 = cache(32, 8, 4.0);
-    design.cache.l2 = cache(256, 8, 12.0);
-    design.cache.llc = cache(4096, 16, 40.0);
+    design.cache.l1 = cache(32, 8, 4.0, 16);
+    design.cache.l2 = cache(256, 8, 12.0, 16);
+    design.cache.llc = cache(4096, 16, 40.0, 16);
     design.os.zero_stores = ZeroStores::Cached;
     design.os.fault_cost = Time::from_nanos(500);
     design.os.zero_bandwidth = BytesPerSec(64e9);
@@ -109,14 +98,14 @@ fn a_new_huge_page_lies_in_the_last_level_as_far_as_it_fits() {
     let mut design = machine(PagePolicy::Huge);
     for inclusive in [false, true] {
         design.cache.inclusive = inclusive;
-        design.cache.llc = cache(4096, 16, 40.0);
+        design.cache.llc = cache(4096, 16, 40.0, 16);
         let outcome = read_all(&design, 2 * MIB);
         let names = ["cache.llc.miss", "tier.dram.bytes_by.zero", "cache.zero_fills"];
         assert_eq!(counts(&outcome, names), [0, 0, HUGE_LINES], "inclusive: {inclusive}");
         assert_eq!(count(&outcome, "cache.l1.hit"), 64, "the base page that was accessed is near");
 
         // Half of a page fits: the rest went to memory when it was zeroed.
-        design.cache.llc = cache(1024, 16, 40.0);
+        design.cache.llc = cache(1024, 16, 40.0, 16);
         let outcome = read_all(&design, 2 * MIB);
         let [zeroed, fills] = counts(&outcome, ["tier.dram.bytes_by.zero", "cache.zero_fills"]);
         assert_eq!(fills, 16384 + 64, "the last level's lines, and the base page that was accessed");
@@ -166,7 +155,7 @@ fn a_fault_is_no_faster_than_memory_takes_its_zeros() {
 fn the_way_of_evicted_lines_is_not_waited_for() {
     let seconds = [0, 500].map(|path| {
         let mut design = machine(PagePolicy::Base);
-        design.cache.llc = cache(256, 16, 40.0);
+        design.cache.llc = cache(256, 16, 40.0, 16);
         design.tiers[0].path_latency = Time::from_nanos(path);
         let mut program = Program::new();
         program.map(DATA, 8 * MIB);

@@ -3,23 +3,10 @@
 
 use crate::support::*;
 use terrace_model::{Bytes, BytesPerSec, Cycles, PageSize, Time};
-use terrace_sim::design::{
-    CacheParameters, Design, InOrderKeys, LinkParameters, ModelParameters, PagePolicy, Replacement, SetIndex,
-};
+use terrace_sim::design::{Design, InOrderKeys, LinkParameters, ModelParameters, PagePolicy};
 use terrace_sim::memory::{Device, DeviceParameters, Span};
 use terrace_sim::{Fidelity, Outcome};
 use terrace_trace::{AccessKind, EventSource, MarkKind};
-
-fn cache(kib: u64, ways: u32, latency: f64, outstanding: u32) -> CacheParameters {
-    CacheParameters {
-        capacity: Bytes::kib(kib),
-        ways,
-        latency: Cycles(latency),
-        replacement: Replacement::Lru,
-        index: SetIndex::Modulo,
-        outstanding,
-    }
-}
 
 /// A bank that is always ready and always closed: each read costs tRCD + tCL + burst + controller = 31 ns.
 fn flat() -> DeviceParameters {

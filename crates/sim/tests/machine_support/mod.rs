@@ -6,10 +6,10 @@ pub mod mixes;
 pub mod probe;
 
 use std::sync::Arc;
-use terrace_model::{AddressRange, PageSize};
+use terrace_model::{AddressRange, Bytes, Cycles, PageSize};
 use terrace_sim::design::{
-    Associativity, Design, FullKeyword, L2TlbArrayParameters, Library, PagePolicy, Placement,
-    SchemeParameters, TlbParameters, ZeroStores,
+    Associativity, CacheParameters, Design, FullKeyword, L2TlbArrayParameters, Library, PagePolicy,
+    Placement, Replacement, SchemeParameters, SetIndex, TlbParameters, ZeroStores,
 };
 use terrace_sim::{Fidelity, Options, Outcome, SimError, simulate};
 use terrace_trace::{
@@ -233,6 +233,18 @@ pub fn design(name: &str, machine: &str, sets: &[(&str, &str)]) -> Design {
     let sets: Vec<_> = sets.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
     let resolved = Library::embedded().design(name, Some(machine), &sets);
     resolved.unwrap_or_else(|error| panic!("{name} on {machine}: {error}")).design
+}
+
+/// A cache with least-recently-used replacement whose sets are given by the lowest bits.
+pub fn cache(kib: u64, ways: u32, latency: f64, outstanding: u32) -> CacheParameters {
+    CacheParameters {
+        capacity: Bytes::kib(kib),
+        ways,
+        latency: Cycles(latency),
+        replacement: Replacement::Lru,
+        index: SetIndex::Modulo,
+        outstanding,
+    }
 }
 
 /// One core of a machine with two tiers, 4 KiB pages, radix page tables. Level 1: 4 KiB pages in 2 sets of 2,

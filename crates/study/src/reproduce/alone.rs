@@ -4,7 +4,7 @@ use super::Results;
 use super::recorded::{input_of, workload_of};
 use crate::Error;
 use crate::mix::note_slowdowns;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use terrace_sim::design::claims::{Claim, RunKey};
 
 /// The metric that asks for them.
@@ -22,8 +22,9 @@ impl Alone {
     /// A program that no claim can name by itself.
     pub fn of(claims: &[Claim]) -> Result<Alone, Error> {
         let mut mixes = BTreeMap::new();
+        // Several claims ask about the same mixes.
         let asked = claims.iter().flat_map(|claim| claim.runs_with(|metric| metric.ends_with(ALONE_TIME)));
-        for mix in asked {
+        for mix in asked.collect::<BTreeSet<_>>() {
             let Ok(input) = input_of(&mix.workload) else { continue };
             let alone = |program: &crate::Input| {
                 let key = RunKey { workload: workload_of(program)?, train: String::new(), ..mix.clone() };

@@ -19,7 +19,7 @@
 
 mod series;
 
-use series::{above, at, call, each, pointwise};
+use series::{above, at, each, pointwise};
 use std::fmt;
 
 /// A parsed expression.
@@ -68,31 +68,39 @@ pub enum Direction {
     Falling,
 }
 
-/// Functions of series.
+/// Functions that make one number of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the module's table says what each does")]
-pub enum Function {
+pub enum Reduction {
     Max,
     Min,
     Mean,
     Geomean,
     Argmax,
     Argmin,
-    MaxEach,
-    MeanEach,
+}
+
+/// Functions of series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the module's table says what each does")]
+pub enum Function {
+    /// One number of all.
+    OfAll(Reduction),
+    /// One number for each point, of what a star stands for.
+    OfEach(Reduction),
     Above,
     At,
 }
 
 const FUNCTIONS: [(&str, Function); 10] = [
-    ("max", Function::Max),
-    ("min", Function::Min),
-    ("mean", Function::Mean),
-    ("geomean", Function::Geomean),
-    ("argmax", Function::Argmax),
-    ("argmin", Function::Argmin),
-    ("max_each", Function::MaxEach),
-    ("mean_each", Function::MeanEach),
+    ("max", Function::OfAll(Reduction::Max)),
+    ("min", Function::OfAll(Reduction::Min)),
+    ("mean", Function::OfAll(Reduction::Mean)),
+    ("geomean", Function::OfAll(Reduction::Geomean)),
+    ("argmax", Function::OfAll(Reduction::Argmax)),
+    ("argmin", Function::OfAll(Reduction::Argmin)),
+    ("max_each", Function::OfEach(Reduction::Max)),
+    ("mean_each", Function::OfEach(Reduction::Mean)),
     ("above", Function::Above),
     ("at", Function::At),
 ];
@@ -389,19 +397,14 @@ impl Expression {
                         return Err("a function of a series was given one number".into());
                     }
                 };
-                match (function, arguments.get(1)) {
-                    (Function::At, Some(point)) => at(&series, point, metric).map(Value::Number),
-                    (Function::Above, Some(limit)) => match limit.value(metric)? {
+                match function {
+                    Function::OfAll(reduction) => reduction.of(&series).map(Value::Number),
+                    Function::OfEach(reduction) => each(&series, *reduction),
+                    Function::At => at(&series, &arguments[1], metric).map(Value::Number),
+                    Function::Above => match arguments[1].value(metric)? {
                         Value::Number(limit) => Ok(Value::Number(above(&series, limit))),
                         Value::Series(_) => Err("above() takes one limit, not a series".into()),
                     },
-                    (Function::MaxEach, _) => {
-                        each(&series, |values| values.iter().copied().fold(f64::NAN, f64::max))
-                    }
-                    (Function::MeanEach, _) => {
-                        each(&series, |values| values.iter().sum::<f64>() / values.len() as f64)
-                    }
-                    _ => call(*function, &series).map(Value::Number),
                 }
             }
             Expression::Order(..) => Err("an order has no value".into()),

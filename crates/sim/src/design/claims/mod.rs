@@ -47,7 +47,7 @@ mod run_key;
 mod tests;
 mod verdict;
 
-pub use expression::{Direction, Expression, Function, Operator, Value};
+pub use expression::{Direction, Expression, Function, Operator, Reduction, Value};
 pub use run_key::RunKey;
 pub use verdict::{Row, Verdict, evaluate};
 

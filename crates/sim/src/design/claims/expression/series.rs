@@ -1,6 +1,6 @@
 //! Arithmetic and functions of series.
 
-use super::{Expression, Function, STAR, Value};
+use super::{Expression, Reduction, STAR, Value};
 
 /// Arithmetic number by number. Errors: two series with different points.
 pub(super) fn pointwise(
@@ -48,46 +48,45 @@ pub(super) fn above(series: &[(String, f64)], limit: f64) -> f64 {
     series.iter().filter(|(_, value)| *value > limit).count() as f64 / series.len() as f64
 }
 
-/// One number for each point, `of_point` of all that it has. Errors: a series without a star.
-pub(super) fn each(series: &[(String, f64)], of_point: impl Fn(&[f64]) -> f64) -> Result<Value, String> {
-    let mut points: Vec<(&str, Vec<f64>)> = Vec::new();
+/// One number for each point, of all that it has. Errors: a series without a star, and those of the reduction.
+pub(super) fn each(series: &[(String, f64)], reduction: Reduction) -> Result<Value, String> {
+    let mut points: Vec<(&str, Vec<(String, f64)>)> = Vec::new();
     for (label, value) in series {
-        let (point, _) = label
+        let (point, name) = label
             .rsplit_once(STAR)
             .ok_or("the series has one number for each point, as no * is in its metric")?;
+        let one = (name.to_owned(), *value);
         match points.last_mut().filter(|(last, _)| *last == point) {
-            Some((_, values)) => values.push(*value),
-            None => points.push((point, vec![*value])),
+            Some((_, of_point)) => of_point.push(one),
+            None => points.push((point, vec![one])),
         }
     }
-    let series: Vec<_> =
-        points.iter().map(|(point, values)| ((*point).to_owned(), of_point(values))).collect();
+    let reduced = |(point, of_point): (&str, Vec<_>)| Ok((point.to_owned(), reduction.of(&of_point)?));
+    let series = points.into_iter().map(reduced).collect::<Result<Vec<_>, String>>()?;
     Ok(match series.as_slice() {
         [(point, value)] if point.is_empty() => Value::Number(*value),
         _ => Value::Series(series),
     })
 }
 
-/// A function that makes one number of a series. Errors: a point that should be a number and is none.
-pub(super) fn call(function: Function, series: &[(String, f64)]) -> Result<f64, String> {
-    let values = series.iter().map(|(_, value)| *value);
-    let count = series.len() as f64;
-    let number_of =
-        |point: &str| point.parse::<f64>().map_err(|_| format!("the point \"{point}\" is no number"));
-    let extreme = |sign: f64| {
-        let best = series.iter().max_by(|(_, a), (_, b)| (sign * a).total_cmp(&(sign * b)));
-        best.map_or(Ok(f64::NAN), |(point, _)| number_of(point))
-    };
-    match function {
-        Function::Max => Ok(values.fold(f64::NEG_INFINITY, f64::max)),
-        Function::Min => Ok(values.fold(f64::INFINITY, f64::min)),
-        Function::Mean => Ok(values.sum::<f64>() / count),
-        Function::Geomean => Ok((values.map(f64::ln).sum::<f64>() / count).exp()),
-        Function::Argmax => extreme(1.0),
-        Function::Argmin => extreme(-1.0),
-        // These are evaluated where their arguments are known, not here.
-        Function::At | Function::Above | Function::MaxEach | Function::MeanEach => {
-            Err("a function of one series was expected".into())
+impl Reduction {
+    /// Makes one number of a series. Errors: a point that should be a number and is none.
+    pub(super) fn of(self, series: &[(String, f64)]) -> Result<f64, String> {
+        let values = series.iter().map(|(_, value)| *value);
+        let count = series.len() as f64;
+        let number_of =
+            |point: &str| point.parse::<f64>().map_err(|_| format!("the point \"{point}\" is no number"));
+        let extreme = |sign: f64| {
+            let best = series.iter().max_by(|(_, a), (_, b)| (sign * a).total_cmp(&(sign * b)));
+            best.map_or(Ok(f64::NAN), |(point, _)| number_of(point))
+        };
+        match self {
+            Reduction::Max => Ok(values.fold(f64::NAN, f64::max)),
+            Reduction::Min => Ok(values.fold(f64::NAN, f64::min)),
+            Reduction::Mean => Ok(values.sum::<f64>() / count),
+            Reduction::Geomean => Ok((values.map(f64::ln).sum::<f64>() / count).exp()),
+            Reduction::Argmax => extreme(1.0),
+            Reduction::Argmin => extreme(-1.0),
         }
     }
 }
