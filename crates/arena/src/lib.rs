@@ -36,3 +36,10 @@ pub use world::OwnMemory;
 pub const BASE: usize = 4096;
 /// Bytes of a huge page.
 pub const HUGE: usize = 2 << 20;
+
+/// Held by a test while it has a forked child, and by one that must be alone with what it maps: a child maps it, too.
+#[cfg(test)]
+fn forks() -> std::sync::MutexGuard<'static, ()> {
+    static FORKS: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    FORKS.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

@@ -151,6 +151,7 @@ mod tests {
 
     /// A thread stores to what is held back, and a child is forked meanwhile, which keeps a copy of the descriptor.
     fn stores_beside_a_child(is_replaced: bool) {
+        let _forks = crate::forks();
         let memory = Memory::new(4 * BASE, Pages::Base).unwrap();
         let (start, bytes) = (memory.start() as usize, memory.bytes());
         // SAFETY: Within the memory, aligned, and only used so.

@@ -95,6 +95,7 @@ fn blocks_in_use_are_never_zeroed() {
 /// The thread of the parent does not exist in the child.
 #[test]
 fn a_forked_child_gives_a_pool_up_at_once() {
+    let _forks = crate::forks();
     let pool = Pool::new(8 * HUGE, 2 * HUGE).unwrap();
     settles_at(&pool, 2 * HUGE);
     // SAFETY: The child does what is tried here and ends, by an alarm where it hangs.

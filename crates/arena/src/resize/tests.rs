@@ -212,6 +212,7 @@ fn a_last_step_that_fails_leaves_things_whole() {
     if !can_resize() {
         return;
     }
+    let _forks = crate::forks();
     // SAFETY: The child does what is tried here and ends.
     unsafe {
         let child = libc::fork();

@@ -52,9 +52,11 @@ pub struct Entry {
     pub version: String,
 }
 
-/// Tells whether a claim is still the one that was judged.
+/// Tells whether a claim is still the one that was judged. The expression counts as it is written, not as it is kept in
+/// memory, and spaces in it count once.
 pub fn definition(claim: &Claim) -> String {
-    let Claim { expression, published, tolerance, mean_tolerance, calibrated, .. } = claim;
+    let Claim { expression_text, published, tolerance, mean_tolerance, calibrated, .. } = claim;
+    let expression = expression_text.split_whitespace().collect::<Vec<_>>().join(" ");
     let text = format!(
         "{expression:?} {published:?} {tolerance:?} {mean_tolerance:?} {calibrated:?} {:?}",
         claim.runs()
