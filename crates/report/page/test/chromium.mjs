@@ -20,13 +20,15 @@ export const launch = () =>
 /** Opens a page and waits until it is ready; `may_ask` says which requests are in order. */
 export async function open_page(browser, url, may_ask, options = {}) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
+  // On a busy machine a page takes its time.
+  context.setDefaultTimeout(60000);
   const page = await context.newPage();
   const errors = [];
   page.on("console", (message) => ["error", "warning"].includes(message.type()) && errors.push(message.text()));
   page.on("pageerror", (error) => errors.push(String(error)));
   page.on("request", (request) => !may_ask(request.url()) && errors.push(`request to ${request.url()}`));
   await page.goto(url);
-  await page.waitForSelector("html[data-ready=true]", { timeout: 20000 });
+  await page.waitForSelector("html[data-ready=true]");
   return { page, errors, close: () => context.close() };
 }
 
