@@ -49,7 +49,7 @@ impl Failure {
             Failure::Usage(error) => (error, 2),
             Failure::Run(error) => (error, 1),
         };
-        eprintln!("terrace: {}", crate::output::printable(&without_repetition(error)));
+        eprintln!("terrace: {}", crate::printable::printable(&without_repetition(error)));
         ExitCode::from(code)
     }
 }

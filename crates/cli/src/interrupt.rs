@@ -10,8 +10,9 @@ const INTERRUPTED: i32 = 130;
 /// command is in, and a user's second Ctrl-C comes later.
 const ONE_REQUEST: Duration = Duration::from_millis(150);
 
-/// Takes over the signals for the rest of the process. Returns the wish to stop that they express.
-pub fn install() -> Stop {
+/// Takes over the signals for the rest of the process. Returns the wish to stop that they express; `tell` says that the first
+/// was heard.
+pub fn install(tell: impl Fn(&str) + Send + 'static) -> Stop {
     let stop = Stop::new();
     let asked = stop.clone();
     let mut first: Option<Instant> = None;
@@ -23,7 +24,7 @@ pub fn install() -> Stop {
         if asked.request() {
             std::process::exit(INTERRUPTED);
         }
-        crate::progress::note("stopping; what is complete is kept (again: stop at once)");
+        tell("stopping; what is complete is kept (again: stop at once)");
     };
     if let Err(error) = ctrlc::set_handler(handler) {
         // Without the handler Ctrl-C still ends the process, only less gracefully.

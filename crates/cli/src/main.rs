@@ -10,6 +10,7 @@ mod interrupt;
 mod logging;
 mod options;
 mod output;
+mod printable;
 mod progress;
 mod provenance;
 mod shares;

@@ -5,10 +5,13 @@ use crate::output::{self, OutputFile};
 use crate::shares::PriceOption;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use terrace_model::text::two_columns;
 use terrace_recorder::{Every, RecordOptions};
 use terrace_report::Columns;
 use terrace_sim::Fidelity;
+use terrace_study::catalog::Listed;
 use terrace_study::{Changes, Setting, Simulation, Trained};
 
 pub use terrace_study::designs::parse_set;
@@ -293,6 +296,15 @@ impl ResultOptions {
     /// Standard output cannot be written.
     pub fn print(&self, text: impl FnOnce() -> String) -> CommandResult {
         if self.owns_stdout() { Ok(()) } else { output::print(&text()) }
+    }
+
+    /// Shows names with their summaries, for `list` of a command; `key` is their name in documents.
+    ///
+    /// # Errors
+    /// What cannot be written.
+    pub fn list(&self, key: &str, entries: Vec<Listed>) -> CommandResult {
+        self.write_rows(&BTreeMap::from([(key, &entries)]), key)?;
+        self.print(|| two_columns(entries.iter().map(|entry| (entry.name.as_str(), entry.summary.as_str()))))
     }
 
     /// Whether anything is to be written.

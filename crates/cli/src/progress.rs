@@ -23,12 +23,12 @@ fn bars() -> &'static MultiProgress {
 
 /// Prints a line of a table on stderr, where standard output belongs to somebody else.
 pub fn row(text: &str) {
-    bars().suspend(|| eprintln!("{}", crate::output::printable(text)));
+    bars().suspend(|| eprintln!("{}", crate::printable::printable(text)));
 }
 
 /// Prints one line on stderr without tearing the bars.
 pub fn note(message: &str) {
-    bars().suspend(|| eprintln!("terrace: {}", crate::output::printable(message)));
+    bars().suspend(|| eprintln!("terrace: {}", crate::printable::printable(message)));
 }
 
 /// Where log lines go: stderr, between redraws of the bars.
@@ -94,7 +94,7 @@ pub struct Terminal {
 impl Terminal {
     /// Takes over the signals for the rest of the process.
     pub fn install() -> Terminal {
-        Terminal { stop: crate::interrupt::install() }
+        Terminal { stop: crate::interrupt::install(note) }
     }
 }
 

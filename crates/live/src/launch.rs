@@ -2,6 +2,7 @@
 //! behind is still followed.
 
 use crate::facts::TierMap;
+use crate::facts::paging::WEIGHTS;
 use crate::journal::Journal;
 use std::ffi::OsString;
 use std::io;
@@ -14,8 +15,6 @@ use terrace_policy::support::whole_weights;
 const INTERLEAVE: libc::c_int = 3;
 /// `MPOL_WEIGHTED_INTERLEAVE` (Linux 6.9).
 const WEIGHTED: libc::c_int = 6;
-/// Where weights are set, for the whole machine.
-pub(crate) const WEIGHTS: &str = "/sys/kernel/mm/mempolicy/weighted_interleave";
 
 /// Where a command's new pages go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

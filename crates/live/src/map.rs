@@ -2,7 +2,6 @@
 
 use crate::engine::Engine;
 use crate::space::{Mapping, Space};
-use crate::status::is_looked_at;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use terrace_model::PageSize;
@@ -68,6 +67,11 @@ impl MemoryMap {
             .collect();
         MemoryMap { schema: SCHEMA, tiers, processes }
     }
+}
+
+/// Whether accesses to a process's pages would have shown by now. Before that its pages are neither hot nor cold.
+pub(crate) fn is_looked_at(space: &Space) -> bool {
+    space.looks > 0
 }
 
 fn parts(space: &Space, tiers: usize, knows_accesses: bool) -> Vec<MapPart> {

@@ -1,9 +1,8 @@
 //! What a running engine shows of itself, as one document: a snapshot that `terrace top`, the metrics and people read.
 
 use crate::engine::{Engine, State};
-use crate::map::MemoryMap;
+use crate::map::{MemoryMap, is_looked_at};
 use crate::session::Session;
-use crate::space::Space;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -337,11 +336,6 @@ fn eta(waiting: u64, per_second: f64) -> Option<f64> {
         0 => Some(0.0),
         _ => (per_second > 0.0).then(|| waiting as f64 / per_second),
     }
-}
-
-/// Whether accesses to a process's pages would have shown by now. Before that its pages are neither hot nor cold.
-pub(crate) fn is_looked_at(space: &Space) -> bool {
-    space.looks > 0
 }
 
 fn tiers(engine: &Engine) -> Vec<TierStatus> {

@@ -2,7 +2,6 @@
 
 use crate::error::CommandResult;
 use crate::options::{DesignOptions, ResultOptions};
-use crate::output;
 use clap::{Args, Subcommand};
 use terrace_sim::design::Resolved;
 use terrace_study::catalog::{self, DesignPage};
@@ -54,7 +53,7 @@ enum Action {
 /// Carries out the subcommand.
 pub fn run(arguments: Arguments) -> CommandResult {
     match arguments.action {
-        Action::List(results) => output::list(&results, "designs", catalog::designs()),
+        Action::List(results) => results.list("designs", catalog::designs()),
         Action::Show { name, options, results } => {
             let changes = options.changes();
             changes.check_names([name.as_str()])?;

@@ -3,7 +3,6 @@
 use crate::commands::design;
 use crate::error::{Blame, CommandResult, Failure};
 use crate::options::ResultOptions;
-use crate::output;
 use clap::{Args, Subcommand};
 use terrace_sim::design::Library;
 use terrace_study::catalog;
@@ -43,7 +42,7 @@ enum Action {
 /// Carries out the subcommand.
 pub fn run(arguments: Arguments) -> CommandResult {
     match arguments.action {
-        Action::List(results) => output::list(&results, "machines", catalog::machines()),
+        Action::List(results) => results.list("machines", catalog::machines()),
         Action::Show { name, results } => show(&name, &results),
     }
 }

@@ -2,7 +2,6 @@
 
 use crate::error::CommandResult;
 use crate::options::{ResultOptions, parse_set};
-use crate::output;
 use clap::{Args, Subcommand};
 use terrace_study::catalog::{self, PolicyPage};
 
@@ -46,7 +45,7 @@ enum Action {
 /// Carries out the subcommand.
 pub fn run(arguments: Arguments) -> CommandResult {
     match arguments.action {
-        Action::List(results) => output::list(&results, "policies", catalog::policies()),
+        Action::List(results) => results.list("policies", catalog::policies()),
         Action::Show { name, sets, results } => {
             let page = PolicyPage::of(&name, &sets)?;
             results.write(&page)?;

@@ -101,7 +101,7 @@ impl From<PagesOption> for NativePages {
 /// Carries out the subcommand.
 pub fn run(arguments: Arguments) -> CommandResult {
     match arguments.action {
-        Action::List(results) => output::list(&results, "workloads", catalog::workloads()),
+        Action::List(results) => results.list("workloads", catalog::workloads()),
         Action::Show { spec, results } => {
             let page = WorkloadPage::of(&spec)?;
             results.write(&page)?;

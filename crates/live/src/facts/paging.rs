@@ -8,7 +8,8 @@ use terrace_model::Bytes;
 
 const POOLS: &str = "/sys/kernel/mm/hugepages";
 const TRANSPARENT: &str = "/sys/kernel/mm/transparent_hugepage";
-const WEIGHTS: &str = "/sys/kernel/mm/mempolicy/weighted_interleave";
+/// Where weights are set, for the whole machine.
+pub(crate) const WEIGHTS: &str = "/sys/kernel/mm/mempolicy/weighted_interleave";
 
 /// Huge pages kept for programs that ask for them by name (hugetlbfs).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use super::{Change, GIANT_PAGES, Growing, Kdamonds};
 use crate::access::{KDAMONDS, TRACING};
-use crate::launch::WEIGHTS;
+use crate::facts::paging::WEIGHTS;
 use std::path::Path;
 
 /// Pages of 1 GiB that a machine can have: 1 PiB.

@@ -220,9 +220,31 @@ fn has_swap() -> bool {
     system::line_of(&text[..count], "SwapFree:").unwrap_or(0) > 0
 }
 
-/// What came of them, for the last line: sites met, all sites, objects, pages that were asked for in the fast tier and
+/// The last lines about hints.
+pub fn summary() {
+    if let Some([met, sites, objects, fast, others, left]) = outcome() {
+        let [cold, hot] = [&log::COLD, &log::JOINED_HOT].map(|count| count.load(Relaxed));
+        log::line(format_args!(
+            "hints: {met} of {sites} sites met, {objects} objects placed, {} MiB hot, {} MiB others; {left} objects left \
+             alone; {} MiB of the hot joined, {} MiB of the cold to swap",
+            fast >> 8,
+            others >> 8,
+            hot * 2,
+            cold >> 20
+        ));
+        if met == 0 {
+            each_other(&mut |module, offset, bytes| {
+                log::line(format_args!(
+                    "hints: {module}+{offset:#x} allocated {bytes} bytes and has no hint"
+                ));
+            });
+        }
+    }
+}
+
+/// What came of them: sites met, all sites, objects, pages that were asked for in the fast tier and
 /// elsewhere, objects that were not placed.
-pub fn outcome() -> Option<[u64; 6]> {
+fn outcome() -> Option<[u64; 6]> {
     let rows = terrace_placing::table()?.rows();
     let mut sums = [0, rows.len() as u64, 0, 0, 0, 0];
     for row in rows {
@@ -236,8 +258,8 @@ pub fn outcome() -> Option<[u64; 6]> {
     Some(sums)
 }
 
-/// Sites without a hint from which something large came, for the last lines: a few, the largest first.
-pub fn each_other(visit: &mut dyn FnMut(&str, u64, u64)) {
+/// Sites without a hint from which something large came: a few, the largest first.
+fn each_other(visit: &mut dyn FnMut(&str, u64, u64)) {
     if let Some(table) = terrace_placing::table() {
         table
             .head()

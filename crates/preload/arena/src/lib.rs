@@ -58,6 +58,7 @@ static END: extern "C" fn() = end;
 extern "C" fn end() {
     terrace_arena::giant::give_back();
     log::summary();
+    hints::summary();
 }
 
 /// Called when the library is loaded.

@@ -2,7 +2,7 @@
 //!
 //! They are put together on the stack and written by one system call.
 
-use crate::{hints, quietly};
+use crate::quietly;
 use std::fmt::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -63,7 +63,7 @@ pub fn always(text: fmt::Arguments<'_>) {
     quietly(|| unsafe { libc::write(libc::STDERR_FILENO, line.bytes.as_ptr().cast(), line.filled + 1) });
 }
 
-/// The last line.
+/// The last line about huge pages.
 pub fn summary() {
     let [advised, heap, joined, split, refused] =
         [&ADVISED, &HEAP, &JOINED, &SPLIT, &REFUSED].map(|count| count.load(Relaxed));
@@ -76,21 +76,5 @@ pub fn summary() {
             split * 2,
             refused >> 20
         ));
-    }
-    if let Some([met, sites, objects, fast, others, left]) = hints::outcome() {
-        let [cold, hot] = [&COLD, &JOINED_HOT].map(|count| count.load(Relaxed));
-        line(format_args!(
-            "hints: {met} of {sites} sites met, {objects} objects placed, {} MiB hot, {} MiB others; {left} objects left \
-             alone; {} MiB of the hot joined, {} MiB of the cold to swap",
-            fast >> 8,
-            others >> 8,
-            hot * 2,
-            cold >> 20
-        ));
-        if met == 0 {
-            hints::each_other(&mut |module, offset, bytes| {
-                line(format_args!("hints: {module}+{offset:#x} allocated {bytes} bytes and has no hint"));
-            });
-        }
     }
 }
