@@ -37,7 +37,8 @@ pub const BASE: usize = 4096;
 /// Bytes of a huge page.
 pub const HUGE: usize = 2 << 20;
 
-/// Held by a test while it has a forked child, and by one that must be alone with what it maps: a child maps it, too.
+/// A lock for tests. A test holds it while it has a forked child, and so does a test that clones blocks, since a child maps
+/// their files, too.
 #[cfg(test)]
 fn forks() -> std::sync::MutexGuard<'static, ()> {
     static FORKS: std::sync::Mutex<()> = std::sync::Mutex::new(());

@@ -10,8 +10,8 @@ const INTERRUPTED: i32 = 130;
 /// command is in, and a user's second Ctrl-C comes later.
 const ONE_REQUEST: Duration = Duration::from_millis(150);
 
-/// Takes over the signals for the rest of the process. Returns the wish to stop that they express; `tell` says what the
-/// first does.
+/// Takes over the signals for the rest of the process. Returns the request to stop that they set. `tell` shows the user what
+/// the first signal does.
 pub fn install(tell: impl Fn(&str) + Send + 'static) -> Stop {
     let stop = Stop::new();
     let asked = stop.clone();

@@ -19,6 +19,8 @@ const browser = await launch();
 /** A page of the book, and all that must not happen on it. */
 async function open(page_name, options = {}) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
+  // On a busy machine a page takes its time.
+  context.setDefaultTimeout(60000);
   const page = await context.newPage();
   const errors = [];
   page.on("console", (message) => ["error", "warning"].includes(message.type()) && errors.push(message.text()));
@@ -74,16 +76,16 @@ const tests = {
     // It listens to keys.
     await bar.pressSequentially("thermostat");
     const hits = page.locator("[id$=searchresults] a");
-    await hits.first().waitFor({ state: "visible", timeout: 20000 });
+    await hits.first().waitFor({ state: "visible" });
     const targets = await hits.evaluateAll((all) => all.map((one) => one.href));
     const own = targets.find((url) => url.includes("policies/thermostat.html"));
     assert.ok(own, targets.join(" "));
     await page.goto(own);
-    await page.locator("main mark").first().waitFor({ timeout: 20000 });
+    await page.locator("main mark").first().waitFor();
     await page.goto(address("index.html"));
     await page.keyboard.press("s");
     await bar.pressSequentially("xyzzyqwertz");
-    await page.locator("[id$=searchresults-header]", { hasText: /^\s*(No|0) / }).waitFor({ timeout: 20000 });
+    await page.locator("[id$=searchresults-header]", { hasText: /^\s*(No|0) / }).waitFor();
     assert.deepEqual(errors, []);
     await close();
   },

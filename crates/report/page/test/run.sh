@@ -5,11 +5,12 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 [[ -d node_modules/playwright-core ]] || npm ci --silent --no-audit --no-fund
 view=$(mktemp)
-trap 'rm "$view"' EXIT
-# Each has a browser of its own, whose pages run on one processor.
+# Both run at once. Each starts its own browser, and the pages of one browser share a processor.
 node test/view.mjs >"$view" 2>&1 &
+view_pid=$!
+trap 'kill "$view_pid" 2>/dev/null || true; rm -f "$view"' EXIT
 status=0
 node test/browser.mjs "$@" || status=$?
-wait $! || status=$?
+wait "$view_pid" || status=$?
 cat "$view"
 exit "$status"

@@ -52,8 +52,8 @@ pub struct Entry {
     pub version: String,
 }
 
-/// Tells whether a claim is still the one that was judged. The expression counts as it is written, not as it is kept in
-/// memory, and spaces in it count once.
+/// Tells whether a claim is still the one that was judged. The expression is taken as it is written, not in its parsed
+/// form; each run of spaces counts as one.
 pub fn definition(claim: &Claim) -> String {
     let Claim { expression_text, published, tolerance, mean_tolerance, calibrated, .. } = claim;
     let expression = expression_text.split_whitespace().collect::<Vec<_>>().join(" ");
