@@ -72,6 +72,8 @@ export function release(within: HTMLElement): void {
   for (const entry of mounted) {
     if (within.contains(entry.element)) {
       resized.unobserve(entry.element);
+      // A canvas paints many marks over several frames, and goes on when its chart is gone; cleared, it has nothing left to paint.
+      entry.chart.clear();
       entry.chart.dispose();
       mounted.delete(entry);
     }

@@ -9,7 +9,7 @@ import assert from "node:assert/strict";
 import { existsSync, readdirSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
-import { launch, run_all } from "./chromium.mjs";
+import { launch, run_all, watched_page } from "./chromium.mjs";
 
 const directory = resolve(process.argv[2] ?? fileURLToPath(new URL("../../../../target/book", import.meta.url)));
 assert.ok(existsSync(join(directory, "index.html")), `${directory} has no book; build it: scripts/book`);
@@ -18,18 +18,12 @@ const browser = await launch();
 
 /** A page of the book, and all that must not happen on it. */
 async function open(page_name, options = {}) {
-  const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
-  // On a busy machine a page takes its time.
-  context.setDefaultTimeout(60000);
-  const page = await context.newPage();
-  const errors = [];
-  page.on("console", (message) => ["error", "warning"].includes(message.type()) && errors.push(message.text()));
-  page.on("pageerror", (error) => errors.push(String(error)));
-  page.on("request", (request) => !/^(file|data|blob):/.test(request.url()) && errors.push(`request to ${request.url()}`));
+  const watched = await watched_page(browser, (url) => /^(file|data|blob):/.test(url), options);
+  const { page, errors } = watched;
   // What a page still loads when it is left is given up.
   page.on("requestfailed", (request) => request.failure().errorText !== "net::ERR_ABORTED" && errors.push(`not there: ${request.url()}`));
   await page.goto(address(page_name));
-  return { page, errors, close: () => context.close() };
+  return watched;
 }
 
 const theme = (page) => page.evaluate(() => document.documentElement.className.split(" ").find((one) => ["light", "rust", "coal", "navy", "ayu"].includes(one)));

@@ -17,8 +17,8 @@ export const launch = () =>
     args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"],
   });
 
-/** Opens a page and waits until it is ready; `may_ask` says which requests are in order. */
-export async function open_page(browser, url, may_ask, options = {}) {
+/** An empty page that collects all that must not happen; `may_ask` says which requests are in order. */
+export async function watched_page(browser, may_ask, options = {}) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
   // On a busy machine a page takes its time.
   context.setDefaultTimeout(60000);
@@ -27,9 +27,15 @@ export async function open_page(browser, url, may_ask, options = {}) {
   page.on("console", (message) => ["error", "warning"].includes(message.type()) && errors.push(message.text()));
   page.on("pageerror", (error) => errors.push(String(error)));
   page.on("request", (request) => !may_ask(request.url()) && errors.push(`request to ${request.url()}`));
-  await page.goto(url);
-  await page.waitForSelector("html[data-ready=true]");
   return { page, errors, close: () => context.close() };
+}
+
+/** Opens a page of ours and waits until it is ready. */
+export async function open_page(browser, url, may_ask, options = {}) {
+  const watched = await watched_page(browser, may_ask, options);
+  await watched.page.goto(url);
+  await watched.page.waitForSelector("html[data-ready=true]");
+  return watched;
 }
 
 /** Runs tests by name; returns how many failed. */
