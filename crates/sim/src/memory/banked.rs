@@ -13,13 +13,15 @@
 //! - *Requests booked far ahead*: the kernel zeroes or copies a huge page in one go. Where several programs run side by
 //!   side, those of other cores overtake it: a request that comes more than [`AHEAD_LIMIT`] before one that its bank has
 //!   booked is served as if that had not come yet, for the price of a row conflict.
+//!   Where a GPU's caches book requests for the time when a miss register is free, copies of pages come long before what is
+//!   booked. They wait as long as the latest of those does: [`BankedChannel::before_reads`].
 //! - *Refresh* stops the channel for `t_rfc` every `t_refi` and closes all rows.
 
 use super::bank_timing::BankTiming;
 use super::counters::DeviceCounters;
 use super::mapping::{BankMap, lines};
 use super::parameters::{BankParameters, DeviceParameters};
-use super::server::{AHEAD_LIMIT, Server};
+use super::server::{AHEAD_LIMIT, LATENESS_LIMIT, Server};
 
 const NO_ROW: u64 = u64::MAX;
 
@@ -140,6 +142,17 @@ impl BankedChannel {
         self.bus.let_overtake();
         self.random_access.let_overtake();
         self.activations.iter_mut().chain(&mut self.dirty_precharges).for_each(Server::let_overtake);
+    }
+
+    /// By how much a read of a line at `now` comes before the latest request that its bank has booked; 0 where that is less than
+    /// cores run apart. As long after, it would wait as long as that request does.
+    pub(super) fn before_reads(&self, line: u64, now: u64) -> u64 {
+        distance(self.banks[self.map.locate(line).bank].latest, now)
+    }
+
+    /// Likewise of a write, before the latest that is queued.
+    pub(super) fn before_writes(&self, now: u64) -> u64 {
+        distance(self.latest_write, now)
     }
 
     /// Reads a line; when its last byte is at the controller's pins.
@@ -404,6 +417,12 @@ impl BankedChannel {
         bank.touch(timing, column, write);
         column
     }
+}
+
+/// From a time to the latest of what is booked, where that is further than cores run apart.
+fn distance(latest: u64, now: u64) -> u64 {
+    let ahead = latest.saturating_sub(now);
+    if ahead > LATENESS_LIMIT { ahead } else { 0 }
 }
 
 impl Bank {

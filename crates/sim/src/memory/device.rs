@@ -16,6 +16,8 @@ pub struct Device {
     channels: Channels,
     read_overhead: u64,
     counters: DeviceCounters,
+    /// Copies of pages do not wait for all that is booked ahead of them.
+    copies_pass: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -45,6 +47,7 @@ impl Device {
             channels,
             read_overhead: parameters.controller_latency.0,
             counters: DeviceCounters::default(),
+            copies_pass: false,
             parameters: parameters.clone(),
         })
     }
@@ -61,13 +64,13 @@ impl Device {
         self.counters.reads[by as usize] += 1;
         let place = self.map.locate(line);
         let done = match &mut self.channels {
-            Channels::Banked(timing, channels) => channels[place.channel].read(
-                timing,
-                &mut self.counters,
-                place.line,
-                timing.segment(line),
-                now.0,
-            ),
+            Channels::Banked(timing, channels) => {
+                let channel = &mut channels[place.channel];
+                let passes = self.copies_pass && by == Initiator::Copy;
+                let before = if passes { channel.before_reads(place.line, now.0) } else { 0 };
+                let segment = timing.segment(line);
+                channel.read(timing, &mut self.counters, place.line, segment, now.0 + before) - before
+            }
             Channels::Media(timing, channels) => {
                 channels[place.channel].read(timing, &mut self.counters, place.line, now.0)
             }
@@ -82,13 +85,13 @@ impl Device {
         self.counters.writes[by as usize] += 1;
         let place = self.map.locate(line);
         let accepted = match &mut self.channels {
-            Channels::Banked(timing, channels) => channels[place.channel].write(
-                timing,
-                &mut self.counters,
-                place.line,
-                timing.segment(line),
-                now.0,
-            ),
+            Channels::Banked(timing, channels) => {
+                let channel = &mut channels[place.channel];
+                let passes = self.copies_pass && by == Initiator::Copy;
+                let before = if passes { channel.before_writes(now.0) } else { 0 };
+                let segment = timing.segment(line);
+                channel.write(timing, &mut self.counters, place.line, segment, now.0 + before) - before
+            }
             Channels::Media(timing, channels) => {
                 channels[place.channel].write(timing, &mut self.counters, place.line, now.0)
             }
@@ -164,6 +167,12 @@ impl Device {
         if let Channels::Banked(_, channels) = &mut self.channels {
             channels.iter_mut().for_each(BankedChannel::let_overtake);
         }
+    }
+
+    /// From now on, a copy of a page waits as long as the latest of the requests does that are booked ahead of it, and not until
+    /// all of them are served, where the device has banks.
+    pub fn let_copies_pass(&mut self) {
+        self.copies_pass = true;
     }
 
     /// Latency of a read of an idle device: from a closed bank, or from the medium. Of several segments, the last's.

@@ -1,7 +1,7 @@
 //! One resource by next free time.
 
 /// Idle time that a late arrival may still use: the distance cores may run apart, with room to spare.
-const LATENESS_LIMIT: u64 = 1_000_000_000; // 1 µs in femtoseconds
+pub(super) const LATENESS_LIMIT: u64 = 1_000_000_000; // 1 µs in femtoseconds
 
 /// Arrivals of one moment may come apart by this, under the heaviest load: 10 µs in femtoseconds. Further ahead is only the
 /// kernel that zeroes or copies a huge page in one go.
