@@ -56,7 +56,7 @@ impl MemoryMap {
     pub fn of(engine: &Engine) -> MemoryMap {
         let tiers: Vec<String> = engine.world().tiers().iter().map(|tier| tier.name.clone()).collect();
         let knows =
-            |space: &Space| engine.sees_accesses() && (!engine.sees_all_pages() || is_looked_at(space));
+            |space: &Space| engine.sees_accesses() && (!engine.sees_all_pages() || space.is_looked_at());
         let spaces = engine.world().spaces();
         let processes = spaces
             .map(|space| ProcessMap {
@@ -67,11 +67,6 @@ impl MemoryMap {
             .collect();
         MemoryMap { schema: SCHEMA, tiers, processes }
     }
-}
-
-/// Whether accesses to a process's pages would have shown by now. Before that its pages are neither hot nor cold.
-pub(crate) fn is_looked_at(space: &Space) -> bool {
-    space.looks > 0
 }
 
 fn parts(space: &Space, tiers: usize, knows_accesses: bool) -> Vec<MapPart> {

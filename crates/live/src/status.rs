@@ -1,8 +1,9 @@
 //! What a running engine shows of itself, as one document: a snapshot that `terrace top`, the metrics and people read.
 
 use crate::engine::{Engine, State};
-use crate::map::{MemoryMap, is_looked_at};
+use crate::map::MemoryMap;
 use crate::session::Session;
+use crate::space::Space;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -347,9 +348,9 @@ fn tiers(engine: &Engine) -> Vec<TierStatus> {
             let hot: u64 = world.spaces().map(|space| space.hot[at] << 12).sum();
             // Pages may have left since they were counted.
             let hot = engine.sees_accesses().then_some(hot.min(used));
-            let hot = hot.filter(|_| !engine.sees_all_pages() || world.spaces().any(is_looked_at));
+            let hot = hot.filter(|_| !engine.sees_all_pages() || world.spaces().any(Space::is_looked_at));
             let cold = hot.map(|hot| used - hot);
-            let cold = cold.filter(|_| engine.sees_all_pages() && world.spaces().all(is_looked_at));
+            let cold = cold.filter(|_| engine.sees_all_pages() && world.spaces().all(Space::is_looked_at));
             TierStatus { name: tier.name.clone(), capacity: tier.capacity.0, used, hot, cold }
         })
         .collect()
@@ -367,7 +368,7 @@ fn processes(engine: &Engine) -> Vec<ProcessStatus> {
             pid: space.process.pid,
             name: space.name.clone(),
             bytes: of(&space.resident),
-            hot: (engine.sees_accesses() && (!engine.sees_all_pages() || is_looked_at(space)))
+            hot: (engine.sees_accesses() && (!engine.sees_all_pages() || space.is_looked_at()))
                 .then(|| space.hot.iter().sum::<u64>() << 12),
         })
         .collect()

@@ -94,6 +94,11 @@ impl Space {
         }
     }
 
+    /// Whether accesses would have shown by now. Before that pages are neither hot nor cold.
+    pub(crate) fn is_looked_at(&self) -> bool {
+        self.looks > 0
+    }
+
     /// The process has handed over a userfaultfd of its memory.
     pub fn helps(&mut self, tracker: OwnedFd) {
         self.process.tracker = Some(tracker);

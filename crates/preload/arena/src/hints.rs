@@ -17,7 +17,7 @@ use std::os::fd::FromRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use terrace_arena::memory::{self, Hint};
 use terrace_arena::pages::PageTable;
 use terrace_arena::system;
@@ -33,6 +33,12 @@ use terrace_policy::{
 
 /// Whether memory was short at the look before.
 static WAS_SHORT: AtomicBool = AtomicBool::new(false);
+
+/// Bytes of the cold that the kernel took to swap.
+static COLD: AtomicU64 = AtomicU64::new(0);
+
+/// Pieces of 2 MiB of the hot that were joined.
+static JOINED_HOT: AtomicU64 = AtomicU64::new(0);
 
 /// Candidates that looks before have tried in vain, so that they do not keep the others waiting.
 static PASSED: AtomicUsize = AtomicUsize::new(0);
@@ -182,7 +188,7 @@ pub fn look(table: &PageTable, is_short: bool) {
                     && has_swap()
                     && memory::hint(pages.start as *mut u8, bytes, Hint::PageOut).is_ok()
             };
-            log::COLD.fetch_add(if taken { bytes as u64 } else { 0 }, Relaxed);
+            COLD.fetch_add(if taken { bytes as u64 } else { 0 }, Relaxed);
         }
         if !is_short && row.is_hot() {
             let mut at = pages.start.next_multiple_of(HUGE);
@@ -193,7 +199,7 @@ pub fn look(table: &PageTable, is_short: bool) {
                     if candidates > passed {
                         left -= 1;
                         let joined = system::collapse(at, HUGE).is_ok();
-                        log::JOINED_HOT.fetch_add(u64::from(joined), Relaxed);
+                        JOINED_HOT.fetch_add(u64::from(joined), Relaxed);
                         failed += usize::from(!joined);
                     }
                 }
@@ -223,7 +229,7 @@ fn has_swap() -> bool {
 /// The last lines about hints.
 pub fn summary() {
     if let Some([met, sites, objects, fast, others, left]) = outcome() {
-        let [cold, hot] = [&log::COLD, &log::JOINED_HOT].map(|count| count.load(Relaxed));
+        let [cold, hot] = [&COLD, &JOINED_HOT].map(|count| count.load(Relaxed));
         log::line(format_args!(
             "hints: {met} of {sites} sites met, {objects} objects placed, {} MiB hot, {} MiB others; {left} objects left \
              alone; {} MiB of the hot joined, {} MiB of the cold to swap",

@@ -17,8 +17,6 @@ pub static HEAP: AtomicU64 = AtomicU64::new(0);
 pub static JOINED: AtomicU64 = AtomicU64::new(0);
 pub static REFUSED: AtomicU64 = AtomicU64::new(0);
 pub static SPLIT: AtomicU64 = AtomicU64::new(0);
-pub static COLD: AtomicU64 = AtomicU64::new(0);
-pub static JOINED_HOT: AtomicU64 = AtomicU64::new(0);
 
 struct Line {
     bytes: [u8; LONGEST],
