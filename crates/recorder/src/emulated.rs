@@ -87,12 +87,14 @@ impl Source for Emulated {
             }
             if self.collector.is_finished() {
                 self.look_at_child()?;
-                if self.collector.options.end_at_limit
-                    && self.collector.reached_limit()
-                    && self.status.is_none()
-                {
-                    // Errors mean that it has just ended by itself.
-                    let _ = self.child.kill();
+                if self.collector.options.end_at_limit && self.collector.reached_limit() {
+                    if self.status.is_none() {
+                        // Errors mean that it has just ended by itself.
+                        let _ = self.child.kill();
+                    }
+                    // A server that a script has started would run on with nobody to stop it. The script itself comes
+                    // first, so that it is not seen to end by its server's end.
+                    self.collector.kill_processes();
                 }
                 let nothing_ran = !self.collector.has_started() && !self.collector.options.count_only;
                 return match self.status {

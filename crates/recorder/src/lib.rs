@@ -82,7 +82,7 @@ pub struct RecordOptions {
     pub allocations: bool,
     /// Record programs that the program executes, by a preload library in the program.
     pub follow_exec: bool,
-    /// End the program when the limit is reached.
+    /// End the program when the limit is reached, with all recorded processes that it has started.
     pub end_at_limit: bool,
     /// QEMU's executable, where it is not `qemu-x86_64` in the search path.
     pub qemu: Option<PathBuf>,

@@ -115,6 +115,14 @@ impl Process {
         self.is_dead
     }
 
+    /// Kills it, unless it has ended.
+    pub fn kill(&self) {
+        let Some(watch) = &self.watch else { return };
+        let (watch, no_details) = (watch.as_raw_fd(), std::ptr::null::<libc::siginfo_t>());
+        // SAFETY: without details the call reads no memory. An error means that it has just ended.
+        unsafe { libc::syscall(libc::SYS_pidfd_send_signal, watch, libc::SIGKILL, no_details, 0) };
+    }
+
     /// A region of interest begins or ends at this sequence number.
     pub fn set_region(&mut self, sequence: u64, open: bool) {
         if self.regions.len() >= REGION_HISTORY {

@@ -148,6 +148,12 @@ impl Collector {
         self.streams > 0
     }
 
+    /// Kills all recorded processes.
+    pub fn kill_processes(&mut self) {
+        self.discover();
+        self.processes.iter().flatten().for_each(Process::kill);
+    }
+
     /// Sleeps a little, or until records are handed over, and takes what there is. Delivers what is decoded if nothing
     /// came for a while.
     pub fn nap(&mut self) {

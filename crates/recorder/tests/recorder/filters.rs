@@ -181,6 +181,28 @@ fn the_program_goes_on_after_the_limit_or_ends_there() {
 }
 
 #[test]
+fn servers_that_a_script_starts_end_at_the_limit_with_it() {
+    let script = "sleep 1000 & while :; do :; done";
+    let options = RecordOptions { limit: Some(3_000_000), end_at_limit: true, ..options() };
+    let recorded = run(&[&"/bin/dash", &"-c", &script], &options);
+    let spawned = recorded.events().filter_map(|(_, e)| match e.event {
+        Event::Spawn { process: 1.., os_id, .. } => Some(os_id),
+        _ => None,
+    });
+    let servers: Vec<u32> = spawned.collect();
+    assert_eq!(servers.len(), 1);
+    // Where nobody waits for it, what is left is a zombie.
+    let stat = || std::fs::read_to_string(format!("/proc/{}/stat", servers[0])).unwrap_or_default();
+    let has_ended =
+        || stat().rsplit(')').next().is_some_and(|after| after.is_empty() || after.starts_with(" Z"));
+    let ended = (0..250).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        has_ended()
+    });
+    assert!(ended, "{}", stat());
+}
+
+#[test]
 fn a_slow_consumer_holds_the_program_back() {
     let workshop = Workshop::new();
     let program = workshop.static_c(
