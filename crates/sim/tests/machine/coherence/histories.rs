@@ -212,6 +212,36 @@ fn hatric() -> impl Strategy<Value = HatricParameters> {
     })
 }
 
+#[test]
+fn the_mix_has_every_change() {
+    let names = [
+        "os.shootdowns.copy_on_write.count",
+        "os.shootdowns.munmap.count",
+        "os.shootdowns.mremap.count",
+        "os.shootdowns.mprotect.count",
+        "os.shootdowns.madvise.count",
+        "os.shootdowns.fork.count",
+        "os.shootdowns.watch.count",
+        "policy.relocated",
+        "policy.exchanges",
+        "policy.zeros_dropped",
+        "vmstat.pgmigrate_success",
+        "vmstat.thp_collapse_alloc",
+        "vmstat.thp_split_page",
+    ];
+    let mut design = machine(3, "radix", "hatric");
+    design.os.pages = PagePolicy::Thp;
+    let mut sums = [0; 13];
+    for seed in 0..8 {
+        let signals = SignalSet::of(SignalKind::ALL);
+        let fidelity = Fidelity::Translation;
+        let outcome = probe(&churn(seed), &design, fidelity, (TierId(0), signals), meddler(seed));
+        sums.iter_mut().zip(counts(&outcome, names)).for_each(|(sum, found)| *sum += found);
+    }
+    let missing: Vec<_> = names.into_iter().zip(sums).filter(|(_, sum)| *sum == 0).collect();
+    assert!(missing.is_empty(), "{missing:?} of {sums:?}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
