@@ -123,23 +123,25 @@ fn claims() -> Vec<Claim> {
     files.iter().flat_map(|path| claims_of(&std::fs::read_to_string(path).unwrap())).collect()
 }
 
-/// The policy of a design: the one that it names, or that of a design which it extends. The word itself where there is
-/// neither.
-fn policy_of(word: &str) -> String {
-    let Ok(text) = std::fs::read_to_string(root().join(format!("designs/{word}.toml"))) else {
-        return word.to_owned();
-    };
+/// A policy of a design, at `at`: the one that it names, or that of a design which it extends.
+fn policy_in(word: &str, at: &[&str]) -> Option<String> {
+    let text = std::fs::read_to_string(root().join(format!("designs/{word}.toml"))).ok()?;
     let design: Table = toml::from_str(&text).unwrap();
-    let name = design.get("os").and_then(|os| os.get("policy")).and_then(|policy| policy.get("name"));
+    let design = Value::Table(design);
+    let name = at.iter().try_fold(&design, |value, key| value.get(key)).and_then(|policy| policy.get("name"));
     if let Some(name) = name {
-        return name.as_str().unwrap().to_owned();
+        return Some(name.as_str().unwrap().to_owned());
     }
     let extended: Vec<&str> = match design.get("extends") {
         Some(Value::Array(all)) => all.iter().map(|one| one.as_str().unwrap()).collect(),
         one => one.and_then(Value::as_str).into_iter().collect(),
     };
-    let mut policies = extended.into_iter().map(policy_of);
-    policies.find(|policy| terrace_policy::find(policy).is_ok()).unwrap_or_else(|| word.to_owned())
+    extended.into_iter().find_map(|word| policy_in(word, at))
+}
+
+/// The policy that a run's programs are under, by the word that stands for it: a policy's name or a design's.
+fn policy_of(word: &str) -> String {
+    policy_in(word, &["os", "policy"]).unwrap_or_else(|| word.to_owned())
 }
 
 fn claims_of(text: &str) -> Vec<Claim> {
@@ -153,7 +155,7 @@ fn claims_of(text: &str) -> Vec<Claim> {
             .collect::<Vec<_>>()
             .join(" ")
     };
-    let mut policies: BTreeMap<String, String> = BTreeMap::new();
+    let mut policies: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let runs = file["run"].as_table().unwrap();
     for run in runs.keys() {
         let said = |keys: &[&str]| said(runs, run, keys).unwrap_or_default();
@@ -163,7 +165,11 @@ fn claims_of(text: &str) -> Vec<Claim> {
             "" => said(&["design"]),
             policy => policy,
         };
-        policies.insert(run.clone(), policy_of(policy));
+        let of_host = match said(&["set", "host.policy.name"]) {
+            "" => policy_in(said(&["design"]), &["host", "policy"]),
+            policy => Some(policy.to_owned()),
+        };
+        policies.insert(run.clone(), [policy_of(policy)].into_iter().chain(of_host).collect());
     }
     let defined = file.get("define").and_then(Value::as_table).cloned().unwrap_or_default();
     let claim = |table: &Table| {
@@ -173,8 +179,8 @@ fn claims_of(text: &str) -> Vec<Claim> {
         while let Some(expression) = open.pop() {
             let is_name = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
             for name in expression.split(|c| !is_name(c)).filter(|name| !name.is_empty()) {
-                if let Some(policy) = name.split('.').next().and_then(|run| policies.get(run)) {
-                    used.insert(policy.clone());
+                if let Some(policies) = name.split('.').next().and_then(|run| policies.get(run)) {
+                    used.extend(policies.iter().cloned());
                 } else if defined.contains_key(name) && seen.insert(name.to_owned()) {
                     open.push(word(&defined, name));
                 }
@@ -220,6 +226,8 @@ fn a_claim_belongs_to_the_policies_whose_runs_it_reads() {
         run.more = { like = "other", workload = "bfs" }
         run.most = { like = "more", set = { "os.policy.name" = "ambix" } }
         run.less = { like = "plain", workload = "bfs" }
+        run.paged = { design = "virtual-hatric", workload = "gups" }
+        run.joined = { like = "paged", set = { "host.policy.name" = "trident" } }
         define.gain = "plain.seconds / other.seconds"
         [[claim]]
         id = "gain"
@@ -230,8 +238,18 @@ fn a_claim_belongs_to_the_policies_whose_runs_it_reads() {
         [[claim]]
         id = "like"
         expression = "more.seconds + less.seconds / most.seconds"
+        [[claim]]
+        id = "host"
+        expression = "paged.seconds / joined.seconds"
     "#;
     let found: Vec<Vec<String>> =
         claims_of(text).into_iter().map(|claim| claim.policies.into_iter().collect()).collect();
-    assert_eq!(found, [vec!["first-touch", "tpp"], vec!["nimble"], vec!["ambix", "first-touch", "tpp"]]);
+    // The last one's programs are under no policy of their own: the word for it is the design's.
+    let expected = [
+        vec!["first-touch", "tpp"],
+        vec!["nimble"],
+        vec!["ambix", "first-touch", "tpp"],
+        vec!["demand-paging", "trident", "virtual-hatric"],
+    ];
+    assert_eq!(found, expected);
 }

@@ -99,6 +99,13 @@ pub(super) fn check(design: &Design) -> Result<(), Fault> {
     let host = design.host.clone().unwrap_or_default();
     if let Some(policy) = &host.policy {
         policy_parameters(policy, "host.policy")?;
+        rule(!policy.needs_first_pass() || policy.takes_hints(), "host.policy.name", || {
+            let name = &policy.name;
+            format!(
+                "{name} needs a first pass, which counts the pages of programs and not those of a hypervisor: \
+                 give it to the guest (os.policy.name={name}), or take another (terrace policy list)"
+            )
+        })?;
     }
     memory(&host.memory, "host.memory")?;
     placement(&host.placement, &machine_tiers(design), &design.machine, "host.placement")?;

@@ -405,6 +405,11 @@ fn what_does_not_go_together_is_refused() {
     );
     has(refused("virtual-4k", &[("vm.vcpus", "0")]), "vm.vcpus: 0 is not between 1 and 1024");
     has(refused("virtual-4k", &[("host.policy.name", "ambx")]), "host.policy.name");
+    has(
+        refused("virtual-4k", &[("host.policy.name", "oracle")]),
+        "oracle needs a first pass, which counts the pages of programs and not those of a hypervisor: \
+         give it to the guest (os.policy.name=oracle)",
+    );
     has(refused("native-4k", &[("translation.nested.walk_cache", "guest-virtual")]), "or a virtual machine");
     let mut program = Program::new();
     program.map(DATA, PAGE).read(DATA);
