@@ -1,9 +1,10 @@
 //! Whatever changes a page table, and in whatever order, nobody goes on with what was.
 //!
-//! Entries change by the program (`mmap` over what is mapped, `munmap`, `mremap`, `mprotect`, `madvise`, `fork`, `execve`, its
-//! end), by its faults (a page comes in, a shared page is copied), by walkers and scans (accessed and dirty bits, traps), and
-//! by the orders of a policy: pages move between tiers, change places, move within a tier, are split and joined, and give
-//! back their zeros. What else a policy can order (zeroed and isolated blocks, pages of files that nobody maps) changes none.
+//! Entries change by the program (`mmap` over what is mapped, `munmap`, `mremap`, `mprotect`, `madvise`, `fork`,
+//! `execve`, its end), by its faults (a page comes in, a shared page is copied), by walkers and scans (accessed and
+//! dirty bits, traps), and by the orders of a policy: pages move between tiers, change places, move within a tier, are
+//! split and joined, and give back their zeros. What else a policy can order (zeroed and isolated blocks, pages of
+//! files that nobody maps) changes none.
 
 use super::*;
 use terrace_model::Frame;
@@ -89,7 +90,8 @@ fn churn(seed: u64) -> Program {
     program
 }
 
-/// Moves between tiers and within them, exchanges, splits, joins, empties and watches pages at random, and clears their bits.
+/// Moves between tiers and within them, exchanges, splits, joins, empties and watches pages at random, and clears
+/// their bits.
 fn meddler(seed: u64) -> impl FnMut(Moment, &[Signal], &mut dyn MemorySystem) -> NextTick + Send {
     let mut random = Random(seed);
     move |now, _, memory| {
