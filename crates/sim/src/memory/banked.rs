@@ -144,8 +144,8 @@ impl BankedChannel {
         self.activations.iter_mut().chain(&mut self.dirty_precharges).for_each(Server::let_overtake);
     }
 
-    /// By how much a read of a line at `now` comes before the latest request that its bank has booked; 0 where that is less than
-    /// cores run apart. As long after, it would wait as long as that request does.
+    /// By how much a read of a line at `now` comes before the latest request that its bank has booked; 0 where that is less
+    /// than cores run apart. If it came that much later, it would wait as long as that request does.
     pub(super) fn before_reads(&self, line: u64, now: u64) -> u64 {
         distance(self.banks[self.map.locate(line).bank].latest, now)
     }

@@ -169,8 +169,8 @@ impl Device {
         }
     }
 
-    /// From now on, a copy of a page waits as long as the latest of the requests does that are booked ahead of it, and not until
-    /// all of them are served, where the device has banks.
+    /// From now on, a copy of a page waits as long as the latest of the requests does that are booked ahead of it, and not
+    /// until all of them are served, where the device has banks.
     pub fn let_copies_pass(&mut self) {
         self.copies_pass = true;
     }
