@@ -77,7 +77,7 @@ pub struct RecordingOptions {
     #[arg(long, value_name = "PERIOD:LENGTH", value_parser = parse_every)]
     pub every: Option<Every>,
 
-    /// End the program at --limit instead of letting it run on
+    /// End the program at --limit, with all recorded processes that it has started, instead of letting it run on
     #[arg(long, requires = "limit")]
     pub end_at_limit: bool,
 

@@ -238,6 +238,7 @@ for (const [kind, url] of [["served", served.url], ["as one file", file]]) {
       const session = await page.context().newCDPSession(page);
       // At this rate the pictures of addresses over time take several frames.
       await session.send("Emulation.setCPUThrottlingRate", { rate: 6 });
+      // Waits of several lengths, so that in some round a chart is left half painted.
       for (let round = 0; round < 4; round++) {
         for (const hash of [`#/set/${id.before}/0`, `#/difference/${id.before}/${id.after}`, "#/"]) {
           await page.evaluate((to) => { location.hash = to; }, hash);

@@ -360,9 +360,7 @@ fn notes(engine: &Engine, stats: &Stats, counted: u64, of_the_policy: Vec<String
     if waited > 0 {
         let span =
             if waited < 1_000_000 { format!("{waited} ns") } else { format!("{:.3} s", waited as f64 / 1e9) };
-        notes.push(format!(
-            "{span} of idle waiting in the recorded run, added up over its threads, are left out: the program is as busy as it can be"
-        ));
+        notes.push(format!("Ignored {span} of sleep in the recorded run (summed over its threads)"));
     }
     notes
 }

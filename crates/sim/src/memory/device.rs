@@ -62,11 +62,10 @@ impl Device {
     #[inline]
     pub fn read(&mut self, line: DeviceLine, now: Time, by: Initiator) -> Time {
         self.counters.reads[by as usize] += 1;
-        let place = self.map.locate(line);
+        let (place, passes) = (self.map.locate(line), self.passes(by));
         let done = match &mut self.channels {
             Channels::Banked(timing, channels) => {
                 let channel = &mut channels[place.channel];
-                let passes = self.copies_pass && by == Initiator::Copy;
                 let before = if passes { channel.before_reads(place.line, now.0) } else { 0 };
                 let segment = timing.segment(line);
                 channel.read(timing, &mut self.counters, place.line, segment, now.0 + before) - before
@@ -78,16 +77,21 @@ impl Device {
         Time(done + self.read_overhead)
     }
 
+    /// Whether a request does not wait for all that is booked ahead of it.
+    #[inline]
+    fn passes(&self, by: Initiator) -> bool {
+        self.copies_pass && by == Initiator::Copy
+    }
+
     /// Writes a line: when the controller has accepted it. Writes are posted: that is `now` unless the channel's write
     /// queue is full.
     #[inline]
     pub fn write(&mut self, line: DeviceLine, now: Time, by: Initiator) -> Time {
         self.counters.writes[by as usize] += 1;
-        let place = self.map.locate(line);
+        let (place, passes) = (self.map.locate(line), self.passes(by));
         let accepted = match &mut self.channels {
             Channels::Banked(timing, channels) => {
                 let channel = &mut channels[place.channel];
-                let passes = self.copies_pass && by == Initiator::Copy;
                 let before = if passes { channel.before_writes(now.0) } else { 0 };
                 let segment = timing.segment(line);
                 channel.write(timing, &mut self.counters, place.line, segment, now.0 + before) - before

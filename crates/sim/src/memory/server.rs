@@ -4,7 +4,7 @@
 pub(super) const LATENESS_LIMIT: u64 = 1_000_000_000; // 1 µs in femtoseconds
 
 /// Arrivals of one moment may come apart by this, under the heaviest load: 10 µs in femtoseconds. Further ahead is only the
-/// kernel that zeroes or copies a huge page in one go.
+/// kernel that zeroes or copies a huge page in one go and, on a GPU, requests that wait for a miss register.
 pub(super) const AHEAD_LIMIT: u64 = 10_000_000_000;
 
 /// A resource that serves one request at a time, in femtoseconds.

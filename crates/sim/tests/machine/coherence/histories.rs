@@ -11,6 +11,9 @@ use terrace_model::Frame;
 use terrace_policy::{PhysicalMemory, Relocate};
 use terrace_trace::MapKind;
 
+/// All schemes of translation coherence.
+const COHERENCE_SCHEMES: [&str; 5] = ["software", "software-virtual", "ideal", "hatric", "unitd"];
+
 /// Threads and processes that map, touch, protect, move, unmap and fork. What changed is touched by all threads next.
 fn churn(seed: u64) -> Program {
     let mut random = Random(seed);
@@ -151,11 +154,7 @@ fn meddler(seed: u64) -> impl FnMut(Moment, &[Signal], &mut dyn MemorySystem) ->
 }
 
 /// Frames of one tier that are to move, and where: half of them are the first of blocks of a `large` page.
-pub(super) fn relocations(
-    random: &mut Random,
-    physical: &dyn PhysicalMemory,
-    large: PageSize,
-) -> Vec<Relocate> {
+fn relocations(random: &mut Random, physical: &dyn PhysicalMemory, large: PageSize) -> Vec<Relocate> {
     let (first, frames) = physical.tier_frames(TierId(random.below(2) as u8));
     let block = |random: &mut Random| {
         Frame(first.0 + random.below((frames / large.base_pages()).max(1)) * large.base_pages())
@@ -172,7 +171,7 @@ pub(super) fn relocations(
 }
 
 /// The machine in a virtual machine with a tier in each of its own.
-pub(super) fn in_vm(mut design: Design, host: PagePolicy) -> Design {
+fn in_vm(mut design: Design, host: PagePolicy) -> Design {
     let tiers = [("near", 1500 * PAGE), ("far", 40 * MIB)].into_iter().zip(&design.tiers);
     let tier =
         |((name, bytes), of): ((&str, u64), &terrace_sim::design::TierParameters)| GuestTierParameters {
@@ -233,7 +232,7 @@ fn the_mix_has_every_change() {
     ];
     let mut design = machine(3, "radix", "hatric");
     design.os.pages = PagePolicy::Thp;
-    let mut sums = [0; 13];
+    let mut sums = names.map(|_| 0);
     for seed in 0..8 {
         let signals = SignalSet::of(SignalKind::ALL);
         let fidelity = Fidelity::Translation;
@@ -253,7 +252,7 @@ proptest! {
     fn nobody_goes_on_with_what_was(
         seed: u64,
         scheme in 0..SCHEMES.len() + 3,
-        coherence in 0..COHERENCE.len(),
+        coherence in 0..COHERENCE_SCHEMES.len(),
         hatric in hatric(),
         nested: bool,
         huge: bool,
@@ -264,7 +263,7 @@ proptest! {
     ) {
         // Range TLBs more often: what hardware does to them has options of its own.
         let scheme = SCHEMES.get(scheme).copied().unwrap_or("rmm");
-        let coherence = COHERENCE[coherence];
+        let coherence = COHERENCE_SCHEMES[coherence];
         let hardware = coherence == "hatric" || coherence == "unitd";
         let (mut hatric, mut scheme) = (hatric, scheme);
         if hardware && scheme == "colt" {

@@ -27,9 +27,6 @@ const PER_CORE: u64 = 100;
 const INTERRUPT: u64 = 280;
 const FLUSH: u64 = 140;
 
-/// Every scheme there is.
-const COHERENCE: [&str; 5] = ["software", "software-virtual", "ideal", "hatric", "unitd"];
-
 /// Cores of 1 GHz, so that a cycle is a nanosecond; 3,000 pages of fast memory.
 fn machine(cores: u32, scheme: &str, coherence: &str) -> Design {
     let mut design = with_scheme(small(), scheme);
