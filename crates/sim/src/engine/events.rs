@@ -248,7 +248,7 @@ impl Engine<'_> {
             }
         }
         os.make_resident(space, start, bitmap)?;
-        Ok(())
+        self.make_resident_in_host(space, AddressRange::new(start.0, 64 * 4096 * bitmap.len() as u64))
     }
 
     pub(super) fn end_process(&mut self, core: CoreId, space: SpaceId, ends: bool) -> Result<(), SimError> {

@@ -7,8 +7,9 @@
 use super::Engine;
 use crate::outcome::SimError;
 use crate::tiering::Tiering;
+use crate::translate::Placer;
 use std::collections::HashSet;
-use terrace_model::{CoreId, SpaceId, Stats, Time, Unit};
+use terrace_model::{AddressRange, CoreId, GuestPhysAddr, SpaceId, Stats, Time, Unit};
 
 /// What the engine knows of several virtual machines.
 #[derive(Debug, Default)]
@@ -95,6 +96,29 @@ impl Engine<'_> {
     pub(super) fn tiering_of(&mut self, space: SpaceId) -> Option<&mut Tiering> {
         let guest = self.guest_managed(space);
         self.tiering.get_mut(guest)
+    }
+
+    /// What a process had before its input began lies in the machine, not in the guest alone: the hypervisor maps its pages
+    /// in `range`, and the tables that lead to them.
+    pub(super) fn make_resident_in_host(
+        &mut self,
+        space: SpaceId,
+        range: AddressRange,
+    ) -> Result<(), SimError> {
+        let shared = &mut self.machine.shared;
+        let Some(hypervisor) = &mut shared.hypervisor else { return Ok(()) };
+        hypervisor.os.now = shared.os.now;
+        let (table, levels) = (shared.os.table(space), shared.os.levels());
+        for (page, size, pte) in table.pages_in(range) {
+            let Some(leaf) = table.find(page) else { continue };
+            let entries =
+                (size.index() as u32 + 1..=levels).map(|level| (table.entry_address(&leaf, page, level), 8));
+            for (addr, bytes) in entries.chain([(pte.frame().addr(), size.bytes())]) {
+                let placer = self.host_tiering.as_mut().map(|tiering| tiering as &mut dyn Placer);
+                hypervisor.make_resident(GuestPhysAddr(addr.0), bytes, placer)?;
+            }
+        }
+        Ok(())
     }
 
     /// The virtual CPU of a stream, where it is known.

@@ -9,7 +9,7 @@
 use crate::coherence::Shootdowns;
 use crate::design::{Design, GuestTierParameters};
 use crate::os::{Leaf, Os, OsError};
-use crate::translate::{TlbEntry, TlbHit};
+use crate::translate::{Placer, TlbEntry, TlbHit};
 use terrace_model::{
     AddressRange, CoreId, Frame, GuestPhysAddr, LINE_BYTES, Line, PageSize, PhysAddr, SpaceId, Stats, TierId,
     Time, Unit,
@@ -294,6 +294,36 @@ impl Hypervisor {
         // The entry was absent, so that no core holds anything of it.
         self.os.changes = Default::default();
         Ok(fault.frame.addr() + addr.page_offset(fault.size))
+    }
+
+    /// A block of the guest's memory was in use before anything ran: the host maps all of it, where `placer` says. Nobody
+    /// leaves the guest for that, nothing is zeroed, and nothing is counted.
+    ///
+    /// # Errors
+    /// The host's memory is full.
+    pub fn make_resident(
+        &mut self,
+        mut from: GuestPhysAddr,
+        bytes: u64,
+        mut placer: Option<&mut dyn Placer>,
+    ) -> Result<(), OsError> {
+        let (before, now, end) = (self.os.counters, self.os.now, from + bytes);
+        while let Some(addr) = self.unbacked(from, end) {
+            let (space, at) = (self.space_of(addr), addr.in_host_space());
+            match &mut placer {
+                Some(placer) => {
+                    let placement = placer.place(&mut self.os, space, at, true, now);
+                    let page = self.os.fault(space, at, placement.wishes())?;
+                    placer.placed(&self.os, space, at, &page);
+                }
+                None => _ = self.os.fault(space, at, self.wish(addr).as_slice())?,
+            }
+            from = addr;
+        }
+        self.os.counters = before;
+        // Nobody made these stores, and nothing was there before.
+        self.os.changes = Default::default();
+        Ok(())
     }
 
     /// The machine's line behind a line of the guest's. Memory that cannot be found is the run's next fault.

@@ -4,6 +4,7 @@ mod guests;
 mod hatric;
 mod hatric_vm;
 mod nested;
+mod resident;
 mod several_vms;
 mod trident_pv;
 
