@@ -51,7 +51,12 @@ const STREAM: &str = "stream,bytes=2MiB,iterations=2";
 
 #[test]
 fn a_mix_of_one_program_is_the_plain_run() {
-    for spec in [GUPS, STREAM, "kv,keys=2e4,requests=5e3,threads=3", "bfs,scale=10,threads=2"] {
+    for spec in [
+        GUPS,
+        "stream,bytes=1MiB,iterations=1",
+        "kv,keys=5e3,requests=2e3,threads=3",
+        "bfs,scale=10,edges=1e5,threads=2",
+    ] {
         for fidelity in [Fidelity::Full, Fidelity::Translation, Fidelity::Pages] {
             for (whole, fast_forward) in [(false, false), (true, false), (false, true)] {
                 let options = || Options { fidelity, whole, fast_forward, ..Options::default() };

@@ -98,7 +98,7 @@ fn step(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(12))]
+    #![proptest_config(ProptestConfig::with_cases(6))]
 
     /// Whatever was stored is there in the large page and again in the small ones, and without the zeros that came with the
     /// large page the same pages are mapped as before.

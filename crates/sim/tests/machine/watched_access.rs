@@ -27,10 +27,10 @@ fn names(path: &AccessPath) -> Vec<&str> {
 #[test]
 fn watching_changes_nothing() {
     let mut program = Program::new();
-    program.map(DATA, 64 * MIB);
+    program.map(DATA, 16 * MIB);
     let mut random = Random(3);
     for at in 0..3000 {
-        program.write(DATA + random.below(MIB) * 64).chase(DATA + random.below(MIB) * 64 + 8);
+        program.write(DATA + random.below(MIB / 4) * 64).chase(DATA + random.below(MIB / 4) * 64 + 8);
         if at == 1000 {
             program.mark(MarkKind::RegionBegin);
         }

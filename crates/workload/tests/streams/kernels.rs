@@ -184,7 +184,9 @@ fn programs_settle_with_a_little_of_their_run_between_much_computing() {
     // Less to do than there is time for: the run begins, with nothing left.
     let (instructions, accesses) = settled("gups,bytes=8 MiB,updates=640,settle=4e6,threads=2");
     assert!(instructions < 4_000_000 && accesses > 640, "{instructions} {accesses}");
-    for spec in ["gups,bytes=8 MiB,updates=640,settle=4e6,threads=2", "bfs,scale=10,settle=1e6,threads=2"] {
+    for spec in
+        ["gups,bytes=8 MiB,updates=640,settle=4e6,threads=2", "bfs,scale=10,edges=1e5,settle=1e6,threads=2"]
+    {
         check(spec);
     }
 }

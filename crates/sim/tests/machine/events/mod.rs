@@ -350,7 +350,7 @@ fn waiting_and_gaps_are_reported() {
     program.event(Event::Mark { kind: MarkKind::Gap, name: String::new(), value: 123 });
     let outcome = program.run(&small(), Fidelity::Full);
     assert_eq!(counts(&outcome, ["input.waited_nanoseconds", "input.accesses_left_out"]), [5_007, 123]);
-    assert!(outcome.notes.iter().any(|note| note.starts_with("5007 ns")));
+    assert!(outcome.notes.iter().any(|note| note.starts_with("Ignored 5007 ns")));
     assert!(outcome.notes.iter().any(|note| note.starts_with("123 accesses were left out")));
 }
 

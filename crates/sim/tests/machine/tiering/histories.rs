@@ -158,7 +158,7 @@ fn churn(seed: u64) -> Program {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(32))]
+    #![proptest_config(ProptestConfig::with_cases(16))]
 
     /// Frames are counted anew while the policy works (in builds with debug assertions, as these are).
     #[test]
@@ -188,7 +188,7 @@ proptest! {
 /// Every policy there is, with short periods, at every fidelity that offers what it needs.
 #[test]
 fn every_policy_runs_and_runs_the_same_again() {
-    let spec = "kv,keys=20e3,requests=60e3,value=256 B";
+    let spec = "kv,keys=20e3,requests=25e3,value=256 B";
     for entry in terrace_policy::all() {
         let sets =
             [("os.reserved", "0 B"), ("os.zero_stores", "non-temporal"), ("os.policy.name", entry.name())];

@@ -63,7 +63,7 @@ const CASES: &[Case] = &[
         write: true,
         limit: Some(8),
         from: SLOW,
-        seconds: &[10, 10],
+        seconds: &[6, 6],
         floor: 0.9,
     },
     Case {
@@ -76,7 +76,7 @@ const CASES: &[Case] = &[
         write: false,
         limit: Some(8),
         from: SLOW,
-        seconds: &[10, 10],
+        seconds: &[6, 6],
         floor: 0.9,
     },
     Case {
@@ -95,7 +95,7 @@ const CASES: &[Case] = &[
 ];
 
 /// So many looks in a row, one a second: several rounds of every policy.
-const LOOKS: usize = 10;
+const LOOKS: usize = 5;
 
 /// The tier of each page of the program's memory, by its number.
 type Tiers = Vec<Option<TierId>>;

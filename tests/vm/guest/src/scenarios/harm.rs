@@ -347,7 +347,7 @@ pub fn dry_run(checks: &mut Checks) -> Result<()> {
 
 /// The same pages are moved by Terrace's orders and by the bare call, in turns. How fast each is, is noted and not judged.
 pub fn speed(checks: &mut Checks) -> Result<()> {
-    const ROUNDS: usize = 9;
+    const ROUNDS: usize = 3;
     set("/proc/sys/kernel/numa_balancing", 0)?;
     for (kind, what) in [("--no-thp", "base pages"), ("--thp", "huge pages")] {
         let target = Target::start(&["hotset", "--mib", "64", kind, "--on", "0", "--hot-percent", "0"])?;

@@ -71,7 +71,7 @@ const SHARE: f64 = 0.95;
 /// Of what is cold, and of the pages that were hot in the phase before, so many have to lie in the slow tier then.
 const LEFT: f64 = 0.7;
 /// In so many looks in a row, one a second.
-const LOOKS: usize = 5;
+const LOOKS: usize = 3;
 /// Of 16 MiB, 4 are hot in either phase: those of the second fit only where those of the first make room.
 const LIMIT_MIB: u64 = 5;
 
