@@ -55,14 +55,12 @@ impl MemoryMap {
     /// The memory that an engine manages, as it last saw it.
     pub fn of(engine: &Engine) -> MemoryMap {
         let tiers: Vec<String> = engine.world().tiers().iter().map(|tier| tier.name.clone()).collect();
-        let knows =
-            |space: &Space| engine.sees_accesses() && (!engine.sees_all_pages() || space.is_looked_at());
         let spaces = engine.world().spaces();
         let processes = spaces
             .map(|space| ProcessMap {
                 pid: space.process.pid,
                 name: space.name.clone(),
-                parts: parts(space, tiers.len(), knows(space)),
+                parts: parts(space, tiers.len(), engine.knows_accesses_of(space)),
             })
             .collect();
         MemoryMap { schema: SCHEMA, tiers, processes }

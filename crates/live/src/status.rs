@@ -368,8 +368,7 @@ fn processes(engine: &Engine) -> Vec<ProcessStatus> {
             pid: space.process.pid,
             name: space.name.clone(),
             bytes: of(&space.resident),
-            hot: (engine.sees_accesses() && (!engine.sees_all_pages() || space.is_looked_at()))
-                .then(|| space.hot.iter().sum::<u64>() << 12),
+            hot: engine.knows_accesses_of(space).then(|| space.hot.iter().sum::<u64>() << 12),
         })
         .collect()
 }

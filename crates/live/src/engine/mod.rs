@@ -10,6 +10,7 @@ pub use pressure::Guard;
 pub use vmstat::Vmstat;
 
 use crate::access::AccessSource;
+use crate::space::Space;
 use crate::targets::Targets;
 use crate::world::World;
 use serde::{Deserialize, Serialize};
@@ -419,6 +420,12 @@ impl Engine {
     /// Whether an access to any page would be seen, so that those that were not accessed are known, too.
     pub fn sees_all_pages(&self) -> bool {
         self.source.as_ref().is_some_and(|source| source.sees_all_pages())
+    }
+
+    /// Whether it is known which of a space's pages are accessed: until the first look, a source that would see all of them
+    /// would call all of them cold.
+    pub fn knows_accesses_of(&self, space: &Space) -> bool {
+        self.sees_accesses() && (!self.sees_all_pages() || space.is_looked_at())
     }
 
     /// What it may use.

@@ -12,7 +12,7 @@ use terrace_policy::{PhysicalMemory, Relocate};
 use terrace_trace::MapKind;
 
 /// All schemes of translation coherence.
-const COHERENCE_SCHEMES: [&str; 5] = ["software", "software-virtual", "ideal", "hatric", "unitd"];
+pub(super) const COHERENCE_SCHEMES: [&str; 5] = ["software", "software-virtual", "ideal", "hatric", "unitd"];
 
 /// Threads and processes that map, touch, protect, move, unmap and fork. What changed is touched by all threads next.
 fn churn(seed: u64) -> Program {
@@ -154,7 +154,11 @@ fn meddler(seed: u64) -> impl FnMut(Moment, &[Signal], &mut dyn MemorySystem) ->
 }
 
 /// Frames of one tier that are to move, and where: half of them are the first of blocks of a `large` page.
-fn relocations(random: &mut Random, physical: &dyn PhysicalMemory, large: PageSize) -> Vec<Relocate> {
+pub(super) fn relocations(
+    random: &mut Random,
+    physical: &dyn PhysicalMemory,
+    large: PageSize,
+) -> Vec<Relocate> {
     let (first, frames) = physical.tier_frames(TierId(random.below(2) as u8));
     let block = |random: &mut Random| {
         Frame(first.0 + random.below((frames / large.base_pages()).max(1)) * large.base_pages())
@@ -171,7 +175,7 @@ fn relocations(random: &mut Random, physical: &dyn PhysicalMemory, large: PageSi
 }
 
 /// The machine in a virtual machine with a tier in each of its own.
-fn in_vm(mut design: Design, host: PagePolicy) -> Design {
+pub(super) fn in_vm(mut design: Design, host: PagePolicy) -> Design {
     let tiers = [("near", 1500 * PAGE), ("far", 40 * MIB)].into_iter().zip(&design.tiers);
     let tier =
         |((name, bytes), of): ((&str, u64), &terrace_sim::design::TierParameters)| GuestTierParameters {

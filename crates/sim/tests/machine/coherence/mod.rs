@@ -1,5 +1,6 @@
 //! Translation coherence: what a change of a page table costs whom, and that nobody goes on with what was.
 
+mod giant_pages;
 mod histories;
 
 use crate::support::probe::{every, in_guest, on_host, probe};

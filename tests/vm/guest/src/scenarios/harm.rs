@@ -52,8 +52,8 @@ pub fn integrity(checks: &mut Checks) -> Result<()> {
         &["--mode", "mremap", "--thp"],
         &["--mode", "munmap", "--no-thp"],
     ];
-    // Without a wish 40 s in all.
-    let each = Duration::from_secs(asked("duration")?.unwrap_or(40)) / cases.len() as u32;
+    // Without a wish 25 s in all.
+    let each = Duration::from_secs(asked("duration")?.unwrap_or(25)) / cases.len() as u32;
     let mut random = Random::new(1);
     for case in cases {
         killed_again_and_again(checks, case, each, &mut random)?;
