@@ -243,8 +243,8 @@ for (const [kind, url] of [["served", served.url], ["as one file", file]]) {
   });
 }
 
-// The charts are the same in one file.
 Object.assign(tests, {
+  // In one file the charts are the same.
   async "served: a slow machine leaves charts before they are painted"() {
     const { page, errors, close } = await open(served.url, "", { viewport: { width: 360, height: 780 } });
     const id = await numbers(page);

@@ -94,7 +94,7 @@ const CASES: &[Case] = &[
     },
 ];
 
-/// So many looks in a row, one a second: several rounds of every policy.
+/// So many looks in a row, one a second: two rounds of every policy, or more.
 const LOOKS: usize = 5;
 
 /// The tier of each page of the program's memory, by its number.
