@@ -1,5 +1,7 @@
 """maturin, with the command `terrace` inside the wheel: `pip install` puts it on the PATH."""
 
+import contextlib
+import fcntl
 import os
 import shlex
 import shutil
@@ -22,20 +24,35 @@ def _profile() -> str:
     return words[words.index("--profile") + 1] if "--profile" in words else "release"
 
 
+def _target() -> Path:
+    return Path(os.environ.get("CARGO_TARGET_DIR", HERE.parent / "target"))
+
+
+@contextlib.contextmanager
+def _alone():
+    """One wheel at a time: maturin moves the library that cargo built through a folder which all builds share."""
+    target = _target()
+    target.mkdir(parents=True, exist_ok=True)
+    with open(target / "wheel.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def _add_command() -> None:
     profile = _profile()
     build = ["cargo", "build", "--locked", "--package", "terrace", "--bin", "terrace", "--profile", profile]
     subprocess.run(build, cwd=HERE.parent, check=True)
-    target = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parent / "target"))
     folder = {"dev": "debug", "test": "debug", "bench": "release"}.get(profile, profile)
-    shutil.copy2(target / folder / "terrace", SCRIPTS / "terrace")
+    shutil.copy2(_target() / folder / "terrace", SCRIPTS / "terrace")
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-    _add_command()
-    return maturin.build_wheel(wheel_directory, config_settings, metadata_directory)
+    with _alone():
+        _add_command()
+        return maturin.build_wheel(wheel_directory, config_settings, metadata_directory)
 
 
 def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
-    _add_command()
-    return maturin.build_editable(wheel_directory, config_settings, metadata_directory)
+    with _alone():
+        _add_command()
+        return maturin.build_editable(wheel_directory, config_settings, metadata_directory)
