@@ -172,6 +172,11 @@ impl Program {
         Ok(most)
     }
 
+    /// What the environment of a run in transparent huge pages has that decides where memory lies.
+    pub fn layout(&self) -> Vec<(OsString, OsString)> {
+        self.library.iter().map(|_| (TUNABLES.into(), tuned(ASK))).collect()
+    }
+
     fn start(&self, pages: Pages) -> Result<(Instant, Child), Error> {
         let mut command = Command::new(&self.command[0]);
         command.args(&self.command[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -184,7 +189,7 @@ impl Program {
             (Pages::Huge, Some(folder)) => {
                 let library = folder.path().join("libterrace_pages.so").into_os_string();
                 command.env("LD_PRELOAD", joined(library, " ", std::env::var_os("LD_PRELOAD")));
-                set_allocator(&mut command, "glibc.malloc.hugetlb=1");
+                set_allocator(&mut command, ASK);
             }
             (Pages::Pool, _) => set_allocator(&mut command, "glibc.malloc.hugetlb=2"),
         }
@@ -226,9 +231,19 @@ fn library() -> io::Result<TempDir> {
     Ok(folder)
 }
 
+/// Variable that tunes the C library.
+const TUNABLES: &str = "GLIBC_TUNABLES";
+
+/// Asks for transparent huge pages, for which the heap then grows by whole ones.
+const ASK: &str = "glibc.malloc.hugetlb=1";
+
 /// Tunes the C library's allocator. What the caller's environment tunes goes on.
 fn set_allocator(command: &mut Command, tunable: &str) {
-    command.env("GLIBC_TUNABLES", joined(tunable.into(), ":", std::env::var_os("GLIBC_TUNABLES")));
+    command.env(TUNABLES, tuned(tunable));
+}
+
+fn tuned(tunable: &str) -> OsString {
+    joined(tunable.into(), ":", std::env::var_os(TUNABLES))
 }
 
 fn joined(first: OsString, between: &str, rest: Option<OsString>) -> OsString {

@@ -25,8 +25,12 @@ fn a_program_streams_into_a_comparison_without_a_file() {
     let mut command = terrace();
     command.current_dir(folder.path());
     command.args(["compare", "native-4k", "native-thp", "vivt", "--", "sh", "-c", "echo hello"]);
-    let text = stdout(&mut command);
-    assert!(text.contains("hello") && text.contains("native-thp"), "{text}");
+    command.env("XDG_DATA_HOME", folder.path().join("data"));
+    let ended = command.output().unwrap();
+    let (text, said) = (String::from_utf8(ended.stdout).unwrap(), String::from_utf8(ended.stderr).unwrap());
+    assert!(ended.status.success() && text.contains("hello") && text.contains("native-thp"), "{text}{said}");
+    let next = "simulated on zen4-cxl; for this one run `terrace calibrate`, then add --machine here";
+    assert!(said.contains(next), "{said}");
     let content = std::fs::read_to_string(folder.path().join("terrace-compare/results.json")).unwrap();
     let document: serde_json::Value = serde_json::from_str(&content).unwrap();
     let accesses: Vec<_> = document["runs"].as_array().unwrap().iter().map(|run| &run["accesses"]).collect();

@@ -118,6 +118,12 @@ pub fn start(
         command.env("TERRACE_PLUGIN", &plugin);
         command.env("TERRACE_FOLLOW_EXEC", on(options.follow_exec));
     }
+    for (name, value) in &options.environment {
+        let mut variable = name.clone();
+        variable.push("=");
+        variable.push(value);
+        command.arg("-E").arg(variable);
+    }
     command.arg("-0").arg(&program.arguments[0]);
     command.arg("--").arg(&program.executable).args(&program.arguments[1..]);
     command.arg0(QEMU);
@@ -131,7 +137,11 @@ pub fn header(command: &[OsString], options: &RecordOptions) -> Header {
     let text = |s: &OsStr| s.to_string_lossy().into_owned();
     let environment = TELLING_VARIABLES
         .iter()
-        .filter_map(|name| Some(format!("{name}={}", std::env::var_os(name)?.to_string_lossy())))
+        .filter_map(|name| {
+            let given = options.environment.iter().find(|(variable, _)| variable == name);
+            let value = given.map(|(_, value)| value.clone()).or_else(|| std::env::var_os(name))?;
+            Some(format!("{name}={}", value.to_string_lossy()))
+        })
         .collect();
     Header {
         program: Path::new(&command[0]).file_name().map(text).unwrap_or_default(),

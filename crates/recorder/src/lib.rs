@@ -86,6 +86,8 @@ pub struct RecordOptions {
     pub end_at_limit: bool,
     /// QEMU's executable, where it is not `qemu-x86_64` in the search path.
     pub qemu: Option<PathBuf>,
+    /// Variables of the program's environment with their values, in place of those of this process.
+    pub environment: Vec<(OsString, OsString)>,
     /// An OpenCL program: its kernels run on Oclgrind, a device in software, and what they and the host do to buffers is
     /// recorded.
     pub gpu: bool,
@@ -107,6 +109,7 @@ impl Default for RecordOptions {
             follow_exec: true,
             end_at_limit: false,
             qemu: None,
+            environment: Vec::new(),
             gpu: false,
             count_only: false,
         }

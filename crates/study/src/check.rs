@@ -69,9 +69,17 @@ pub enum Agreement {
     Right,
     /// One says faster, the other slower.
     Wrong,
+    /// A difference of at least [`LEAST`] was measured, and a smaller one predicted.
+    Missed,
     /// The measurement does not tell faster from slower.
     Undecided,
 }
+
+/// A difference that is smaller is none.
+const LEAST: f64 = 0.01;
+
+/// An interval that holds the true median less often decides nothing: five pairs are enough.
+const SURE: f64 = 0.9;
 
 /// One way of running.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -184,6 +192,10 @@ impl Compared {
         let verdict = match self.sign {
             Agreement::Right => "The prediction is on the right side",
             Agreement::Wrong => "The prediction is wrong: one says faster, the other slower",
+            Agreement::Missed => "The prediction is wrong: it sees no difference",
+            Agreement::Undecided if self.confidence < SURE => {
+                "So few pairs do not tell faster from slower: take five or more"
+            }
             Agreement::Undecided => "The measurement does not tell faster from slower",
         };
         format!(
@@ -216,9 +228,12 @@ impl Check {
         let free_pool = native::free_in_pool();
         let ways = if free_pool > 0 { &WAYS[..] } else { &WAYS[..2] };
         let jobs = self.jobs(ways)?;
-        let mut input = Input::command(&self.command, self.recording.clone());
-        input.prepare()?;
         let program = Program::new(&self.command).map_err(Error::request)?;
+        // The heap grows as it does natively in huge pages: otherwise its pieces are too small for them.
+        let mut recording = self.recording.clone();
+        recording.environment.extend(program.layout());
+        let mut input = Input::command(&self.command, recording);
+        input.prepare()?;
         Ok(Prepared { ways, free_pool, jobs, input, program })
     }
 

@@ -11,6 +11,7 @@ use crate::provenance;
 use crate::shares::{PriceOption, parse_fast_share};
 use clap::Args;
 use terrace_report::Charset;
+use terrace_sim::design::DEFAULT_MACHINE;
 use terrace_study::{Comparison, Progress};
 
 const EXAMPLES: &str = "\
@@ -139,6 +140,9 @@ pub fn run(arguments: Arguments) -> CommandResult {
             output::print_line(&format!("\nReport: {}", report.display()))?;
         }
     }
+    if !arguments.input.command.is_empty() && arguments.designs.machine.is_none() {
+        suggest_here(&result.comparison.runs);
+    }
     // Last, since a program may run on after its recording ended.
     result.wait(&terminal);
     for failure in &result.failures {
@@ -152,6 +156,20 @@ pub fn run(arguments: Arguments) -> CommandResult {
         _ if finished == asked => Err(Failure::run("all runs are complete, but the input ended badly")),
         _ => Err(Failure::run(format!("{finished} of {asked} runs succeeded"))),
     }
+}
+
+/// Whoever records a program here is told how its machine is simulated, where another one was.
+fn suggest_here(runs: &[terrace_report::RunRecord]) {
+    if runs.is_empty() || runs.iter().any(|run| run.machine != DEFAULT_MACHINE) {
+        return;
+    }
+    let first = match terrace_calibrate::preset::here() {
+        Some(preset) if preset.is_file() => "",
+        _ => "run `terrace calibrate`, then ",
+    };
+    progress::note(&format!(
+        "the program ran on this machine, and was simulated on {DEFAULT_MACHINE}; for this one {first}add --machine here"
+    ));
 }
 
 /// A program that was meant to be recorded is taken for a design where the dashes are missing.

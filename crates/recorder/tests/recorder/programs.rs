@@ -16,6 +16,19 @@ fn python() {
 }
 
 #[test]
+fn variables_are_the_programs_and_stand_in_the_header() {
+    let environment =
+        vec![("GLIBC_TUNABLES".into(), "glibc.malloc.hugetlb=1".into()), ("OTHER".into(), "a b".into())];
+    let options = RecordOptions { environment, ..options() };
+    let test = "test \"$GLIBC_TUNABLES $OTHER\" = 'glibc.malloc.hugetlb=1 a b'";
+    let mut recording = start(&[&"sh", &"-c", &test], &options);
+    let header = recording.header().environment.clone();
+    assert!(header.contains(&"GLIBC_TUNABLES=glibc.malloc.hugetlb=1".to_owned()), "{header:?}");
+    while recording.next_batch().unwrap().is_some() {}
+    assert!(recording.wait().unwrap().success());
+}
+
+#[test]
 fn sqlite() {
     let workshop = Workshop::new();
     let query = "create table t(a, b); with recursive n(i) as (select 1 union all select i + 1 from n where \

@@ -1,6 +1,6 @@
 //! Native runs and their summary: medians, speed-ups with intervals, and how they agree with what was predicted.
 
-use super::{Agreement, CheckResult, Compared, Interval, Pool, SHORT, Way};
+use super::{Agreement, CheckResult, Compared, Interval, LEAST, Pool, SHORT, SURE, Way};
 use terrace_calibrate::native::{self, Program};
 
 /// What a way was predicted to take.
@@ -47,11 +47,7 @@ impl Native {
             ..all
         });
         let predicted = predicted.unwrap_or(of(f64::NAN));
-        let sign = match measured.is_clear() {
-            false => Agreement::Undecided,
-            true if (measured.value > 1.0) == (predicted.value > 1.0) => Agreement::Right,
-            true => Agreement::Wrong,
-        };
+        let sign = agreement(&measured, confidence, predicted.value);
         Compared { measured, confidence, predicted, error: predicted.value / measured.value - 1.0, sign }
     }
 
@@ -93,6 +89,18 @@ impl Native {
         let compared = self.compared(1, simulated);
         CheckResult { program, machine, pairs, base, huge, compared, hugetlb, remarks }
     }
+}
+
+/// Whether the prediction is on the side of 1 on which the measurement is, which holds the truth with such a `confidence`.
+fn agreement(measured: &Interval, confidence: f64, predicted: f64) -> Agreement {
+    if !measured.is_clear() || confidence < SURE {
+        return Agreement::Undecided;
+    }
+    let is_none = |speedup: f64| (speedup - 1.0).abs() < LEAST;
+    if is_none(predicted) && !is_none(measured.value) {
+        return Agreement::Missed;
+    }
+    if (measured.value > 1.0) == (predicted > 1.0) { Agreement::Right } else { Agreement::Wrong }
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -151,14 +159,31 @@ mod tests {
     }
 
     /// Runs of so many seconds of processors.
-    fn runs(seconds: [f64; 3]) -> Vec<native::Run> {
+    fn runs(seconds: [f64; 5]) -> Vec<native::Run> {
         seconds.map(|user| native::Run { user, ..native::Run::default() }).into()
+    }
+
+    #[test]
+    fn a_prediction_agrees_where_a_clear_difference_was_predicted_too() {
+        let measured = |low: f64, value: f64, high: f64| Interval { value, low, high };
+        let faster = measured(1.09, 1.13, 1.27);
+        for (measured, confidence, predicted, expected) in [
+            (faster, 0.96, 1.2, Agreement::Right),
+            (faster, 0.96, 0.9, Agreement::Wrong),
+            (faster, 0.96, 1.004, Agreement::Missed),
+            (faster, 0.875, 1.2, Agreement::Undecided),
+            (measured(0.8, 0.9, 0.95), 0.96, 0.98, Agreement::Right),
+            (measured(0.99, 1.1, 1.2), 0.96, 1.1, Agreement::Undecided),
+            (measured(1.001, 1.004, 1.006), 0.96, 1.002, Agreement::Right),
+        ] {
+            assert_eq!(agreement(&measured, confidence, predicted), expected, "{measured:?} {predicted}");
+        }
     }
 
     #[test]
     fn every_way_is_compared_with_base_pages_and_has_its_own_prediction() {
         let native = Native {
-            runs: vec![runs([6.0, 6.0, 6.0]), runs([3.0, 2.0, 4.0]), runs([7.0, 8.0, 12.0])],
+            runs: vec![runs([6.0; 5]), runs([3.0, 2.0, 4.0, 3.0, 3.0]), runs([7.0, 8.0, 12.0, 8.0, 8.0])],
             huge_shares: vec![0.0, 0.9, 0.25],
         };
         // In their order, then again with constants that speak against huge pages, then for them.
@@ -199,7 +224,7 @@ mod tests {
 
     #[test]
     fn without_a_pool_there_is_one_verdict() {
-        let native = Native { runs: vec![runs([1.0; 3]), runs([1.0; 3])], huge_shares: vec![0.0, 1.0] };
+        let native = Native { runs: vec![runs([1.0; 5]), runs([1.0; 5])], huge_shares: vec![0.0, 1.0] };
         let simulated = [Simulated { seconds: 1.0, faults: 1 }; 2];
         let program = Program::new(&["true".into()]).unwrap();
         let result = native.into_result("app".into(), "here".into(), &simulated, &program, 0);

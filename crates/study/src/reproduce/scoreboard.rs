@@ -198,9 +198,9 @@ impl Scoreboard {
                     let _ =
                         write!(why, "{}Implied: {}.", if why.is_empty() { "" } else { " " }, entry.implied);
                 }
-                let scales: Vec<String> = entry.scales.iter().map(u32::to_string).collect();
-                let on =
-                    format!("{}, 1/{}", entry.machines.join(", "), scales.join(", 1/")).replace(", 1/1", "");
+                let scales = entry.scales.iter().filter(|scale| **scale > 1);
+                let scales: String = scales.map(|scale| format!(", 1/{scale}")).collect();
+                let on = entry.machines.join(", ") + &scales;
                 let recorded: String =
                     entry.recordings.iter().map(|(name, what)| format!("; `{name}` {what}")).collect();
                 let on = on + &recorded;
