@@ -118,12 +118,7 @@ pub fn start(
         command.env("TERRACE_PLUGIN", &plugin);
         command.env("TERRACE_FOLLOW_EXEC", on(options.follow_exec));
     }
-    for (name, value) in &options.environment {
-        let mut variable = name.clone();
-        variable.push("=");
-        variable.push(value);
-        command.arg("-E").arg(variable);
-    }
+    command.envs(options.environment.iter().cloned());
     command.arg("-0").arg(&program.arguments[0]);
     command.arg("--").arg(&program.executable).args(&program.arguments[1..]);
     command.arg0(QEMU);

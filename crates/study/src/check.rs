@@ -69,7 +69,7 @@ pub enum Agreement {
     Right,
     /// One says faster, the other slower.
     Wrong,
-    /// A difference of at least [`LEAST`] was measured, and a smaller one predicted.
+    /// A difference of at least 1 % was measured, and a smaller one predicted.
     Missed,
     /// The measurement does not tell faster from slower.
     Undecided,
