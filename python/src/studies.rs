@@ -167,6 +167,7 @@ pub fn advise(
     resolution: f64,
     seeds: u64,
     prices: Vec<(String, f64)>,
+    intervals: bool,
     options: Options,
     hints: Option<PathBuf>,
     show: Option<Py<PyAny>>,
@@ -178,6 +179,7 @@ pub fn advise(
         resolution,
         seeds,
         prices,
+        intervals,
         hints: trained(hints)?,
         ..Advise::default()
     };
@@ -197,11 +199,12 @@ pub fn advise_pages(
     policies: Vec<String>,
     tlbs: Vec<String>,
     bloat: f64,
+    intervals: bool,
     options: Options,
     show: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let (changes, simulation) = (options.changes()?, options.simulation()?);
-    let question = AdvisePages { changes, simulation, policies, tlbs, bloat };
+    let question = AdvisePages { changes, simulation, policies, tlbs, bloat, intervals };
     question.check().map_err(|error| exception(&error))?;
     let input = input.to_input()?;
     to_json(&carry_out(py, show.as_ref(), move |progress| question.run(input, progress))?)
@@ -239,9 +242,16 @@ pub fn tune(
 
 /// Runs published claims; the verdicts as JSON.
 #[pyfunction]
-pub fn reproduce(py: Python<'_>, words: Vec<String>, show: Option<Py<PyAny>>) -> PyResult<String> {
+pub fn reproduce(
+    py: Python<'_>,
+    words: Vec<String>,
+    intervals: bool,
+    show: Option<Py<PyAny>>,
+) -> PyResult<String> {
     let selected = claims::select(&words).map_err(|error| exception(&error))?;
-    let result = carry_out(py, show.as_ref(), move |progress| claims::reproduce(&selected, None, progress))?;
+    let result = carry_out(py, show.as_ref(), move |progress| {
+        claims::reproduce(&selected, intervals, None, progress)
+    })?;
     if let Some(failure) = result.failures.first() {
         let count = result.failures.len();
         return Err(RunError::new_err(format!("{count} runs failed; the first: {failure}")));

@@ -295,6 +295,7 @@ def advise(
     resolution: float | str = 0.05,
     seeds: int = 3,
     price: Mapping[str, float] | None = None,
+    intervals: bool = True,
     machine: str | os.PathLike[str] | None = None,
     set: Settings = None,
     hints: str | os.PathLike[str] | None = None,
@@ -304,7 +305,10 @@ def advise(
     fast_forward: bool = False,
     progress: ProgressLike = None,
 ) -> Advice:
-    """How much of the input's memory can be slow within ``slowdown``, under which policy, and what that saves."""
+    """How much of the input's memory can be slow within ``slowdown``, under which policy, and what that saves.
+
+    ``intervals`` says how far assumed constants and seeds move the recommended slowdown, from two more runs.
+    """
     step = _share("resolution", resolution)
     if not 0.001 <= step <= 0.5:
         raise RequestError("resolution: a step is between 0.1% and 50%")
@@ -315,7 +319,8 @@ def advise(
     names = None if policies is None else _names(policies)
     with _showing(progress) as show:
         tolerated = _share("slowdown", slowdown)
-        text = _terrace.advise(given, names, tolerated, step, seeds, _prices(price), options, _file(hints), show)
+        asked = (given, names, tolerated, step, seeds, _prices(price), intervals)
+        text = _terrace.advise(*asked, options, _file(hints), show)
     return Advice(json.loads(text))
 
 
@@ -328,6 +333,7 @@ def advise_pages(
     policies: Sequence[str] = (),
     tlbs: Sequence[str] = (),
     bloat: float = 0.10,
+    intervals: bool = True,
     machine: str | os.PathLike[str] | None = None,
     set: Settings = None,
     time_scale: int = 1,
@@ -336,13 +342,16 @@ def advise_pages(
     fast_forward: bool = False,
     progress: ProgressLike = None,
 ) -> Advice:
-    """What 2 MiB and 1 GiB pages would bring the input, what they would cost, and which regions deserve which size."""
+    """What 2 MiB and 1 GiB pages would bring the input, what they would cost, and which regions deserve which size.
+
+    ``intervals`` says of every gain how far assumed constants and seeds move it, from up to two more runs of each way.
+    """
     if not 0 <= bloat < float("inf"):
         raise RequestError(f'bloat: "{bloat}" is not a share, such as 10% or 0.1')
     given = one("advise_pages", input, workload, trace, command)
     options = _options(machine, set, time_scale, "full", scale, whole, fast_forward)
     with _showing(progress) as show:
-        text = _terrace.advise_pages(given, _names(policies), _names(tlbs), bloat, options, show)
+        text = _terrace.advise_pages(given, _names(policies), _names(tlbs), bloat, intervals, options, show)
     return Advice(json.loads(text))
 
 
@@ -398,10 +407,11 @@ def tune(
     return Tuned(json.loads(text))
 
 
-def reproduce(*claims: str, progress: ProgressLike = None) -> Claims:
+def reproduce(*claims: str, intervals: bool = False, progress: ProgressLike = None) -> Claims:
     """Runs published claims and says whether they hold; all of them where none is named.
 
-    A name may be the beginning of claims' names, or a file with claims.
+    A name may be the beginning of claims' names, or a file with claims. ``intervals`` says of each how far assumed constants
+    and seeds move its numbers, which takes up to two more runs of each run.
     """
     with _showing(progress) as show:
-        return Claims(json.loads(_terrace.reproduce(list(claims), show)))
+        return Claims(json.loads(_terrace.reproduce(list(claims), intervals, show)))

@@ -93,12 +93,13 @@ def advise(
     resolution: float,
     seeds: int,
     prices: list[tuple[str, float]],
+    intervals: bool,
     options: _Words,
     hints: str | None,
     show: _Show,
 ) -> str: ...
 def advise_pages(
-    input: _Words, policies: list[str], tlbs: list[str], bloat: float, options: _Words, show: _Show
+    input: _Words, policies: list[str], tlbs: list[str], bloat: float, intervals: bool, options: _Words, show: _Show
 ) -> str: ...
 def tune(
     policy: str,
@@ -115,7 +116,7 @@ def tune(
     hints: str | None,
     show: _Show,
 ) -> str: ...
-def reproduce(words: list[str], show: _Show) -> str: ...
+def reproduce(words: list[str], intervals: bool, show: _Show) -> str: ...
 def write_parquet(columns: _Columns, path: str) -> None: ...
 
 class Sweep:

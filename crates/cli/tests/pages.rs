@@ -86,7 +86,18 @@ fn program(folder: &Path) -> PathBuf {
 fn advise(trace: &Path, more: &[&str]) -> Value {
     let mut command = terrace();
     command
-        .args(["advise", "--pages", "--policies", "thp", "--scale", "16", "--json", "-", "--trace"])
+        .args([
+            "advise",
+            "--pages",
+            "--no-intervals",
+            "--policies",
+            "thp",
+            "--scale",
+            "16",
+            "--json",
+            "-",
+            "--trace",
+        ])
         .arg(trace);
     json(command.args(more))
 }
@@ -157,7 +168,9 @@ fn three_regions_deserve_three_sizes() {
     assert_eq!(document, advise(&trace, &[]), "again the same");
 
     let text = stdout(
-        terrace().args(["advise", "--pages", "--policies", "thp", "--scale", "16", "--trace"]).arg(&trace),
+        terrace()
+            .args(["advise", "--pages", "--no-intervals", "--policies", "thp", "--scale", "16", "--trace"])
+            .arg(&trace),
     );
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     assert!(text.contains("MADV_HUGEPAGE") && text.contains("index (1g)"), "{text}");
@@ -176,7 +189,7 @@ fn each_way_is_shown_with_each_tlb_of_the_user_s() {
     let own = own.to_str().unwrap();
     let run = |more: &[&str]| {
         let mut command = terrace();
-        command.args(["advise", "--pages", "--policies", "thp"]);
+        command.args(["advise", "--pages", "--no-intervals", "--policies", "thp"]);
         command.args(["--machine", "skylake-6140", "--workload", "gups,bytes=64MiB,updates=1e5"]).args(more);
         command
     };
@@ -235,7 +248,7 @@ fn copied_pages_of_files_are_no_region_s_and_the_sum_is_whole() {
     ];
     let run = |program: &str| {
         let mut command = terrace();
-        command.args(["advise", "--pages", "--policies", "thp", "--time-scale", "2000"]);
+        command.args(["advise", "--pages", "--policies", "thp", "--time-scale", "2000", "--no-intervals"]);
         for (key, value) in aged {
             command.args(["--set", &format!("{key}={value}")]);
         }
@@ -299,4 +312,33 @@ fn wrong_input_is_said() {
     }
     let message = stderr(terrace().args(["advise", "--bloat", "5%", "--workload", common::SMALL]), 2);
     assert!(message.contains("--pages"), "{message}");
+}
+
+#[test]
+fn gains_have_intervals_unless_they_are_left_out() {
+    let run = |more: &[&str]| {
+        let mut command = terrace();
+        command.args(["advise", "--pages", "--policies", "thp", "--workload", common::SMALL, "--json", "-"]);
+        json(command.args(more))
+    };
+    let document = run(&[]);
+    for way in document["ways"].as_array().unwrap() {
+        let (figures, name) = (&way["figures"], way["name"].as_str().unwrap());
+        let gain = figures["gain"].as_f64().unwrap();
+        let ends: Vec<f64> = figures["gain_interval"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|end| end.as_f64().unwrap())
+            .collect();
+        match (name, way["tlb"].is_null()) {
+            ("4k", _) => assert_eq!(ends, [0.0, 0.0]),
+            (_, true) => assert!(ends[0] <= gain && gain <= ends[1] && ends[0] < ends[1], "{name}: {ends:?}"),
+            (_, false) => assert!(ends.is_empty(), "other hardware is no advice"),
+        }
+    }
+    let plain = run(&["--no-intervals"]);
+    assert!(plain["ways"].as_array().unwrap().iter().all(|way| way["figures"]["gain_interval"].is_null()));
+    let gain = |document: &Value| figure(document, "2m", "gain");
+    assert_eq!(gain(&plain), gain(&document), "what runs beside changes nothing");
 }

@@ -219,12 +219,15 @@ fn advice_keeps_within_the_slowdown_and_repeats() {
     let seeds = document["uncertainty"]["seeds"].as_array().unwrap();
     assert_eq!(seeds.len(), 2);
     assert_ne!(seeds[0]["slowdown"], seeds[1]["slowdown"], "another seed is another input");
+    let ends: Vec<f64> =
+        advice["slowdown_interval"].as_array().unwrap().iter().map(|end| end.as_f64().unwrap()).collect();
+    assert!(ends[0] < of("slowdown") && of("slowdown") < ends[1], "{ends:?}");
     assert_eq!(ask(), document, "the same question has the same answer");
 
     let screen = stdout(terrace().args(question).args(search));
     let lines: Vec<&str> = screen.lines().take_while(|line| !line.starts_with("See it:")).collect();
     assert!(lines.len() <= 24 && lines.iter().all(|line| line.chars().count() <= 80), "{screen}");
-    for part in ["can be slow", "saves", "Seeds:", "Search:", "Time scale:"] {
+    for part in ["can be slow", "saves", "Seeds:", "Search:", "Interval:", "Time scale:"] {
         assert!(screen.contains(part), "no {part}:\n{screen}");
     }
 }

@@ -253,6 +253,10 @@ fn a_claim_that_does_not_hold_is_shown_and_fails_only_when_strict() {
     assert!(text.contains("1 of 2 claims reproduced, 1 not reproduced"), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     assert!(!text.contains("kept"), "{text}");
+    assert!(
+        text.contains("\nMachine vbi-table1: ") && text.contains("before a run's settings and scale"),
+        "{text}"
+    );
     let again = stdout(&mut reproduce());
     assert!(again.ends_with("2 of 2 runs were made before and kept; --fresh makes them anew\n"), "{again}");
     assert_eq!(again.lines().count(), text.lines().count() + 1);
@@ -268,10 +272,11 @@ fn a_claim_that_does_not_hold_is_shown_and_fails_only_when_strict() {
     assert!(message.contains("1 of 2 claims"), "{message}");
 
     let scoreboard = folder.path().join("verdicts.json");
-    stdout(reproduce().arg("--scoreboard").arg(&scoreboard).args(["--revision", "abc"]));
+    stdout(reproduce().arg("--scoreboard").arg(&scoreboard).args(["--revision", "abc", "--intervals"]));
     let written: Value = serde_json::from_str(&std::fs::read_to_string(&scoreboard).unwrap()).unwrap();
     assert_eq!(written["claims"]["true"]["verdict"], "reproduced");
     assert_eq!(written["claims"]["true"]["version"], "abc");
+    assert_eq!(written["claims"]["true"]["around"]["is_stable"], true, "{written}");
     assert_eq!(written["claims"]["true"]["machines"], serde_json::json!(["vbi-table1"]));
     std::fs::write(&scoreboard, "no scoreboard").unwrap();
     let message = stderr(reproduce().arg("--scoreboard").arg(&scoreboard), 2);

@@ -26,9 +26,10 @@ fn a_sweep_writes_its_results_and_goes_on() {
     std::fs::write(&file, SWEEP).unwrap();
     let shown = stdout(terrace().arg("sweep").arg(&file).arg("-o").arg(&out));
     assert!(
-        shown.starts_with("All runs: machine zen4-cxl, input gups.\n\ntranslation.l2.latency  design"),
+        shown.contains("\n\nAll runs: machine zen4-cxl, input gups.\n\ntranslation.l2.latency  design"),
         "{shown}"
     );
+    assert!(shown.starts_with("Machine zen4-cxl: dram 64.0 GiB at 94.3 ns, cxl 64.0 GiB at"), "{shown}");
     assert!(shown.lines().all(|line| line.chars().count() <= 80 || line.starts_with("Results: ")), "{shown}");
     assert!(shown.contains("18 cycles") && shown.contains("results.csv"), "{shown}");
     let before = rows(&out);

@@ -181,11 +181,14 @@ impl Board {
 }
 
 /// The part of a snapshot that stays the same for a whole run.
-#[derive(Clone, Debug)]
-struct Heading {
-    policy: String,
-    parameters: Table,
-    choices: Vec<String>,
+#[derive(Clone, Debug, Default)]
+pub struct Heading {
+    /// The policy's name.
+    pub policy: String,
+    /// Parameters of the policy.
+    pub parameters: Table,
+    /// What was chosen for the user, in words.
+    pub choices: Vec<String>,
 }
 
 /// What rates are made from.
@@ -233,7 +236,8 @@ impl Reporter {
         Reporter::with(heading, board)
     }
 
-    fn with(heading: Heading, board: Board) -> Reporter {
+    /// For an engine that no session opened.
+    pub fn with(heading: Heading, board: Board) -> Reporter {
         let (next, next_map) = (Duration::ZERO, Duration::ZERO);
         Reporter { heading, board, samples: VecDeque::new(), next, next_map, ends_after: None }
     }

@@ -17,6 +17,19 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
+/// A number with a comma between thousands: `1,234,567`.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 /// Two columns: names, and texts that wrap at 80 columns under themselves.
 pub fn two_columns<'a>(rows: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
     let rows: Vec<_> = rows.into_iter().collect();
@@ -77,6 +90,13 @@ mod tests {
         assert_eq!(broken, expected);
         assert!(broken.lines().all(|line| line.len() <= 30));
         assert_eq!(command("", "terrace", 20), "terrace\n");
+    }
+
+    #[test]
+    fn thousands_are_apart() {
+        let texts = [0, 7, 999, 1000, 12_345, 1_234_567, u64::MAX].map(grouped);
+        let expected = ["0", "7", "999", "1,000", "12,345", "1,234,567", "18,446,744,073,709,551,615"];
+        assert_eq!(texts, expected);
     }
 
     #[test]

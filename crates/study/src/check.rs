@@ -18,6 +18,7 @@ use std::ffi::OsString;
 use terrace_calibrate::native::{self, Pages, Program};
 use terrace_model::text;
 use terrace_recorder::RecordOptions;
+use terrace_report::{MachineTier, machine_in_words};
 
 /// A way of running natively, and the design that stands for it. The last is for systems with a pool.
 const WAYS: [(Pages, &str); 3] =
@@ -132,6 +133,8 @@ pub struct CheckResult {
     pub program: String,
     /// The machine that was simulated.
     pub machine: String,
+    /// Tiers of the machine, fastest first.
+    pub machine_tiers: Vec<MachineTier>,
     /// Counted pairs.
     pub pairs: usize,
     /// On base pages.
@@ -150,8 +153,10 @@ pub struct CheckResult {
 impl CheckResult {
     /// The answer in one screen of 80 columns.
     pub fn to_text(&self) -> String {
-        let mut out =
-            format!("{} on {}, {} pairs of native runs\n\n", self.program, self.machine, self.pairs);
+        let mut out = format!("{} on {}, {} pairs of native runs\n", self.program, self.machine, self.pairs);
+        let machine = machine_in_words(&self.machine, &self.machine_tiers);
+        out += &text::hanging("", &format!("Machine {machine} (reads, idle)."), 78);
+        out.push('\n');
         out += &format!(
             "{:<14}{:>12}{:>12}{:>12}{:>10}{:>12}\n",
             "pages", "processors", "elapsed", "predicted", "faults", "predicted"
@@ -245,7 +250,7 @@ impl Check {
         let Prepared { ways, free_pool, jobs, input, program } = self.prepare()?;
         let native = self.measure(&program, ways, progress)?;
         let settings = Settings::new(Simulation::default(), progress);
-        let machine = jobs[0].design.design.machine.clone();
+        let machine = jobs[0].design.design.clone();
         let name = input.name.clone();
         let count = jobs.len();
         let mut results = run::all_pairs(vec![(input, jobs)], &settings);
@@ -264,7 +269,14 @@ impl Check {
             .iter()
             .map(|run| Simulated { seconds: run.seconds_simulated, faults: run.stats.integer("os.faults") })
             .collect();
-        Ok(native.into_result(name, machine, &simulated, &program, free_pool))
+        Ok(native.into_result(
+            name,
+            machine.machine.clone(),
+            run::tiers_of(&machine),
+            &simulated,
+            &program,
+            free_pool,
+        ))
     }
 
     /// The designs of the ways; where the machine states how far its constants spread, all again with these against huge

@@ -3,8 +3,9 @@
 //! Beside every run of a comparison goes one more on the same decoded input, in which the constants that matter most
 //! between designs stand at an end of their spread, all to the same side. Two groups of constants are told apart by the
 //! component of the cycles that they change: those of the operating system (a fault, zeroing), and those of memory
-//! (latencies of paths and links, copying). The other end is taken to move the speed-up as far to the other side.
-//! A workload with a seed also runs with another one; of other inputs the policies do, which draw at random.
+//! (latencies of paths and links, copying, misses and walks at once, the core's own pace). The other end is taken to move the
+//! speed-up as far to the other side. A workload with a seed also runs with another one; of other inputs the policies do,
+//! which draw at random.
 
 use crate::Error;
 use crate::check::{SpreadOf, parse_spread};
@@ -36,7 +37,7 @@ pub(crate) fn beside(
     for (input, jobs) in inputs {
         let ends = jobs.iter().filter_map(|job| at_ends(job, changes).transpose());
         let mut more = ends.collect::<Result<Vec<Job>, Error>>()?;
-        if let Some(mut other) = other_seed(input) {
+        if let Some((_, mut other)) = other_seed(input) {
             // Another input is for all designs, with the policies' other seed at once.
             other.name = format!("{}{RESEEDED}", input.name);
             let jobs = jobs.iter().map(|job| with_other_seed(job).unwrap_or_else(|| job.clone()));
@@ -52,15 +53,15 @@ pub(crate) fn beside(
     Ok(others)
 }
 
-/// The input under another seed than its own, where it has one.
-fn other_seed(input: &Input) -> Option<Input> {
+/// Another seed than the input's own, where it has one, and the input under it.
+pub(crate) fn other_seed(input: &Input) -> Option<(u64, Input)> {
     let words = input.words().join(" ");
     let seed = (2..4).find(|seed| !words.contains(&format!("seed={seed}")))?;
-    input.reseeded(seed)
+    Some((seed, input.reseeded(seed)?))
 }
 
 /// The design with its policy and the aging of its memory under another seed; nothing where it has neither.
-fn with_other_seed(job: &Job) -> Option<Job> {
+pub(crate) fn with_other_seed(job: &Job) -> Option<Job> {
     let mut other = job.clone();
     let os = &mut other.design.design.os;
     if let Some(policy) = &mut os.policy {
@@ -74,7 +75,7 @@ fn with_other_seed(job: &Job) -> Option<Job> {
 
 /// The design with its constants at the ends that speak for large pages and for fast memory; nothing where all of them are
 /// known or set.
-fn at_ends(job: &Job, changes: &Changes) -> Result<Option<Job>, Error> {
+pub(crate) fn at_ends(job: &Job, changes: &Changes) -> Result<Option<Job>, Error> {
     let mut other = job.clone();
     let design = &mut other.design.design;
     let measured = parse_spread(&design.ledger.spread)?;
@@ -115,6 +116,7 @@ fn vary(design: &mut Design, measured: &[SpreadOf], is_set: &dyn Fn(&str) -> boo
         }
     };
     scale(&mut design.os.fault_cost, "os.fault_cost");
+    scale(&mut design.os.costs.shootdown, "os.costs.shootdown");
     let zero = &mut design.os.zero_bandwidth;
     zero.0 *= factor("os.zero_bandwidth", zero.0, false, &rate);
     let zero = &mut design.os.huge_zero_bandwidth;
@@ -127,28 +129,45 @@ fn vary(design: &mut Design, measured: &[SpreadOf], is_set: &dyn Fn(&str) -> boo
             scale(&mut link.latency, &format!("tier.{}.link.latency", tier.name));
         }
     }
+    // What hides latency is small where latency is to matter.
+    let count = |text: &str| text.parse::<f64>().ok();
+    let fewer = |registers: &mut u32, key: &str| {
+        if *registers > 0 {
+            let value = f64::from(*registers);
+            *registers = (value * factor(key, value, false, &count)).round().max(1.0) as u32;
+        }
+    };
+    fewer(&mut design.cache.l1.outstanding, "cache.l1.outstanding");
+    fewer(&mut design.translation.walkers, "translation.walkers");
+    design.core.base_cpi *= factor("core.base_cpi", design.core.base_cpi, false, &count);
 }
 
-/// Whether the constant is cited or was fitted to published rows.
+/// Whether the constant is cited or was fitted to published rows. Of entries of both sorts the one that names it more
+/// closely counts: `core` may be cited, and `core.base_cpi` assumed.
 fn is_vouched_for(ledger: &Ledger, key: &str) -> bool {
-    ledger.cited.iter().chain(&ledger.calibrated).any(|entry| names(entry, key))
+    let closest = |entries: &[String]| entries.iter().filter_map(|entry| names(entry, key)).max();
+    let vouched = closest(&ledger.cited).max(closest(&ledger.calibrated));
+    vouched.is_some() && vouched >= closest(&ledger.assumed)
 }
 
-/// Whether an entry such as `os.costs.order, allocate, tier.*.capacity: why` is about `key`. A name without a dot may
-/// stand in the table of the name before it; one that ends early stands for all below it.
-fn names(entry: &str, key: &str) -> bool {
-    let is_about = |name: &str| {
+/// How many parts of `key` an entry such as `os.costs.order, allocate, tier.*.capacity: why` names; nothing where it is not
+/// about it. A name without a dot may stand in the table of the name before it; one that ends early stands for all below it.
+fn names(entry: &str, key: &str) -> Option<usize> {
+    let named = |name: &str| {
         let mut parts = key.split('.');
-        name.split('.').all(|one| parts.next().is_some_and(|part| one == "*" || one == part))
+        let is_about = name.split('.').all(|one| parts.next().is_some_and(|part| one == "*" || one == part));
+        is_about.then(|| name.split('.').count())
     };
     let list = entry.split(": ").next().unwrap_or_default();
     let mut table = "";
-    list.split(',').map(str::trim).any(|name| {
+    let each = list.split(',').map(str::trim).map(|name| {
         if let Some((before, _)) = name.rsplit_once('.') {
             table = before;
         }
-        is_about(name) || (!table.is_empty() && !name.contains('.') && is_about(&format!("{table}.{name}")))
-    })
+        let in_table = !table.is_empty() && !name.contains('.');
+        named(name).max(if in_table { named(&format!("{table}.{name}")) } else { None })
+    });
+    each.max().flatten()
 }
 
 /// The input or design that a run beside is one of.
@@ -163,19 +182,23 @@ pub(crate) fn settle(results: Vec<InputResult>, baseline: &str) -> Vec<InputResu
     for result in &mut own {
         result.failures.retain(|failure| !failure.contains(AT_ENDS) && !failure.contains(RESEEDED));
         let (mut ends, mut seeds) = (HashMap::new(), HashMap::new());
-        let mut kept = Vec::new();
-        for run in std::mem::take(&mut result.runs) {
+        let (mut kept, mut parts) = (Vec::new(), Vec::new());
+        let own_parts = std::mem::take(&mut result.parts).into_iter().chain(std::iter::repeat(Vec::new()));
+        for (run, own) in std::mem::take(&mut result.runs).into_iter().zip(own_parts) {
             match (run.design.strip_suffix(AT_ENDS), run.design.strip_suffix(RESEEDED)) {
                 (Some(name), _) => drop(ends.insert(name.to_owned(), run)),
                 (_, Some(name)) => drop(seeds.insert(name.to_owned(), run)),
-                _ => kept.push(run),
+                _ => {
+                    kept.push(run);
+                    parts.push(own);
+                }
             }
         }
         let other_name = format!("{}{RESEEDED}", result.name);
         if let Some(other) = others.iter().find(|other| other.name == other_name) {
             seeds.extend(other.runs.iter().map(|run| (run.design.clone(), run.clone())));
         }
-        result.runs = kept;
+        (result.runs, result.parts) = (kept, parts);
         let Some(base) = result.runs.iter().find(|run| run.design == baseline).cloned() else { continue };
         let other_input = others.iter().any(|other| other.name == other_name);
         for run in &mut result.runs {
@@ -197,9 +220,7 @@ fn uncertainty(
     let of = |runs: &HashMap<String, RunRecord>, run: &RunRecord| runs.get(&run.design).cloned();
     // A design whose constants are all known stays as it is.
     let at_ends = |run: &RunRecord| of(ends, run).unwrap_or_else(|| run.clone());
-    let (base_at_ends, run_at_ends) = (at_ends(base), at_ends(run));
-    let os = os_change(base, &base_at_ends) / os_change(run, &run_at_ends);
-    let all = run_at_ends.speedup_over(&base_at_ends)? / speedup;
+    let constants = of_constants([base, run], [&at_ends(base), &at_ends(run)])?;
     let seed = match (of(seeds, base), of(seeds, run)) {
         (Some(base), Some(run)) => Some(run.speedup_over(&base)? / speedup),
         // On the same input a design without a random choice is the same.
@@ -207,12 +228,16 @@ fn uncertainty(
         (Some(base), None) if !other_input => Some(run.speedup_over(&base)? / speedup),
         _ => None,
     };
+    Some(Uncertainty { seeds: seed.map(|factor| factor.ln().abs()), ..constants })
+}
+
+/// How far constants move the speed-up of the second run over the first, both as they are and with constants at the ends of
+/// their spread; nothing where there is no speed-up.
+pub(crate) fn of_constants(plain: [&RunRecord; 2], at_ends: [&RunRecord; 2]) -> Option<Uncertainty> {
+    let os = os_change(plain[0], at_ends[0]) / os_change(plain[1], at_ends[1]);
+    let all = at_ends[1].speedup_over(at_ends[0])? / plain[1].speedup_over(plain[0])?;
     let distance = |factor: f64| factor.ln().abs();
-    Some(Uncertainty {
-        os_constants: distance(os),
-        memory_constants: distance(all / os),
-        seeds: seed.map(distance),
-    })
+    Some(Uncertainty { os_constants: distance(os), memory_constants: distance(all / os), seeds: None })
 }
 
 /// By which factor the run's time grows with what the operating system's part of its cycles does.

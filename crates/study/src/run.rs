@@ -183,6 +183,11 @@ pub fn tiers_of(design: &Design) -> Vec<MachineTier> {
     tiers.collect()
 }
 
+/// `zen4-cxl: dram 64.0 GiB at 94.3 ns, cxl 64.0 GiB at 219 ns`, as the design has it.
+pub fn machine_of(design: &Design) -> String {
+    terrace_report::machine_in_words(&design.machine, &tiers_of(design))
+}
+
 /// A run holds at least so many periods of its policy before it says what the policy does in the long run.
 pub const FEW_PERIODS: f64 = 10.0;
 

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use terrace_sim::design::claims::{self, Claim};
-use terrace_study::reproduce::{Outcome, Reproduction, Scoreboard, definition};
+use terrace_study::reproduce::{Around, Outcome, Reproduction, Scoreboard, definition};
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
@@ -90,11 +90,13 @@ fn judged(claims: &[Claim], verdict: Outcome, ours: &str) -> Reproduction {
         rows: Vec::new(),
         runs: claim.runs(),
         recordings: [("mcf".to_owned(), "recorded today".to_owned())].into(),
+        around: Some(Around { low: vec![0.9], high: vec![1.25], is_stable: true }),
     };
     Reproduction {
         reproduced: 0,
         not_reproduced: 0,
         not_evaluated: 0,
+        machines: std::collections::BTreeMap::new(),
         claims: claims.iter().map(result).collect(),
         failures: Vec::new(),
         runs: 1,
@@ -146,6 +148,6 @@ fn implied_claims_are_counted_apart_and_cells_stay_cells() {
     let row = page.lines().find(|line| line.starts_with("| `second`")).unwrap();
     assert_eq!(
         row,
-        "| `second` | It takes some time. (2) | 1 \\| 2 | 1 &lt; 2 | reproduced | zen4-cxl; `mcf` recorded today | Implied: by footprint. |"
+        "| `second` | It takes some time. (2) | 1 \\| 2 | 1 &lt; 2 (0.900 to 1.25) | reproduced | zen4-cxl; `mcf` recorded today | Implied: by footprint. |"
     );
 }

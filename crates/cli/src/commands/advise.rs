@@ -75,6 +75,12 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=100), help_heading = "Question")]
     seeds: u64,
 
+    /// Leave out how far the answer could be off: with --pages a second run of
+    /// each way with assumed constants 25 % away, and a third with another seed
+    /// where there is one; else two runs of the recommendation
+    #[arg(long, help_heading = "Simulation")]
+    no_intervals: bool,
+
     #[command(flatten)]
     hints: HintsOption,
 
@@ -118,6 +124,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
             policies: arguments.policies,
             tlbs: arguments.tlb,
             bloat: arguments.bloat,
+            intervals: !arguments.no_intervals,
         };
         question.check()?;
         let advice = question.run(input()?, &terminal)?;
@@ -134,6 +141,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
             seeds: arguments.seeds,
             prices: arguments.study.price.price,
             hints: arguments.hints.read()?,
+            intervals: !arguments.no_intervals,
         };
         // Everything that can be wrong is found before anything is recorded.
         question.check()?;

@@ -18,6 +18,7 @@ Examples:
   terrace reproduce ambix-iwb              all claims whose name begins so
   terrace reproduce vbi --json verdicts.json
   terrace reproduce my-claims.toml
+  terrace reproduce --intervals trident-pv
   terrace reproduce --scoreboard claims/verdicts.json
 
 Results of runs are kept in $XDG_CACHE_HOME/terrace/runs for this build of
@@ -50,6 +51,11 @@ pub struct Arguments {
     #[arg(long)]
     fresh: bool,
 
+    /// Say of each claim how far our numbers could be off: assumed constants at
+    /// the ends of their spread, and another seed, in up to two more runs of each
+    #[arg(long)]
+    intervals: bool,
+
     /// Take the verdicts over into FILE; what it says of other claims stays as
     /// it is, but for claims that there are no more
     #[arg(long, value_name = "FILE", help_heading = "Output")]
@@ -79,7 +85,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
     let terminal = Terminal::install();
     let scoreboard = arguments.scoreboard.as_ref().map(open).transpose()?;
     let kept = Kept::of_this_program().filter(|_| !arguments.fresh);
-    let result = reproduce(&claims, kept.as_ref(), &terminal)?;
+    let result = reproduce(&claims, arguments.intervals, kept.as_ref(), &terminal)?;
     for failure in &result.failures {
         progress::note(failure);
     }

@@ -6,6 +6,7 @@ use crate::progress::{self, Terminal};
 use clap::Args;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
+use terrace_model::text;
 use terrace_report::write_atomically;
 use terrace_study::sweep::{Store, Sweep, table};
 use terrace_study::{Error, Progress};
@@ -121,6 +122,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
         let columns = sweep.columns(&store)?;
         write_atomically(&output.join("results.csv"), columns.to_csv().as_bytes()).or_run()?;
         write_atomically(&output.join("results.parquet"), &columns.to_parquet()).or_run()?;
+        output::print(&machines(&sweep.machines()?))?;
         output::print(&table(&columns))?;
         output::print_line(&format!("\nResults: {}", output.join("results.csv").display()))?;
     }
@@ -131,4 +133,17 @@ pub fn run(arguments: Arguments) -> CommandResult {
         }
         _ => Err(Failure::run(format!("{} of {asked} runs succeeded", asked - left))),
     }
+}
+
+/// Machines that are shown; a sweep over a capacity has one for each.
+const SHOWN: usize = 4;
+
+fn machines(all: &[String]) -> String {
+    let shown = all.iter().take(SHOWN);
+    let mut text: String =
+        shown.map(|machine| text::hanging("", &format!("Machine {machine} (reads, idle)."), 78)).collect();
+    if all.len() > SHOWN {
+        text += &format!("and {} more machines, as the table's parameters make them\n", all.len() - SHOWN);
+    }
+    text + "\n"
 }

@@ -205,3 +205,73 @@ fn targets_that_end_before_the_first_look_end_the_engine() {
 }
 
 // --- Whatever is ordered ---
+
+/// What is written to a log, line by line.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_dry_run_says_which_pages_would_go_where_and_moves_none() {
+    let (kernel, _, fast, slow) = halves([1000, 1000], 8, &[]);
+    let facts = Facts::discover(&kernel);
+    let options = world::Options { dry_run: true, workers: 1, ..world::Options::default() };
+    let mut world =
+        World::new(Arc::new(kernel.clone()), facts.tiers.clone(), facts.capabilities(), &options).unwrap();
+    let pid = *kernel.machine().processes.keys().next().unwrap();
+    let space = world.adopt(pid).unwrap();
+    assert_eq!(space, fast.space);
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(move || writer.clone())
+        .without_time()
+        .with_target(false)
+        .with_level(false)
+        .with_ansi(false)
+        .finish();
+    tracing::subscriber::with_default(subscriber, || {
+        world.migrate(&moves(slow, 3, FAST), all_at_once());
+        world.migrate(&moves(fast, 1, SLOW), all_at_once());
+        world.exchange(&[Exchange { one: fast.plus(4), other: slow.plus(4) }], all_at_once());
+        work_off(&mut world);
+    });
+    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let name = format!("program {pid}");
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let address = |page: PageId, at: u64| (page.vpn + at) << 12;
+    let expected = [
+        format!(
+            "would promote from slow to dram: 3 pages of 4k (12 KiB) at {:#x} of {name} ({pid})",
+            address(slow, 0)
+        ),
+        format!(
+            "would demote from dram to slow: 1 page of 4k (4 KiB) at {:#x} of {name} ({pid})",
+            address(fast, 0)
+        ),
+        format!(
+            "would demote from dram to slow in exchange: 1 page of 4k (4 KiB) at {:#x} of {name} ({pid})",
+            address(fast, 4)
+        ),
+        format!(
+            "would promote from slow to dram in exchange: 1 page of 4k (4 KiB) at {:#x} of {name} ({pid})",
+            address(slow, 4)
+        ),
+    ];
+    assert_eq!(lines, expected);
+    assert_eq!(world.counters().planned, 5);
+    for at in 0..8 {
+        assert_eq!(kernel.machine().page(pid, fast.vpn + at).unwrap().1.place, Place::Node(0));
+        assert_eq!(kernel.machine().page(pid, slow.vpn + at).unwrap().1.place, Place::Node(1));
+    }
+}

@@ -10,6 +10,7 @@ use crate::outcome::{Fidelity, Outcome};
 use crate::tiering::Tiering;
 use crate::translate::Nested;
 use std::collections::BTreeMap;
+use terrace_model::text::grouped;
 use terrace_model::{PageSize, Stats, TierId, Time, Unit, Value};
 
 /// Everything counted up to a moment.
@@ -322,8 +323,9 @@ fn notes(engine: &Engine, stats: &Stats, counted: u64, of_the_policy: Vec<String
     let mut notes = Vec::new();
     if engine.region.begin.is_some() {
         notes.push(format!(
-            "statistics cover the region of interest that the input marks: {counted} of {} accesses",
-            engine.accesses
+            "statistics cover the region of interest that the input marks: {} of {} accesses",
+            grouped(counted),
+            grouped(engine.accesses)
         ));
     }
     if engine.forwarding {
@@ -339,7 +341,7 @@ fn notes(engine: &Engine, stats: &Stats, counted: u64, of_the_policy: Vec<String
     let mut about = |name: &str, text: &str| {
         let count = stats.integer(name);
         if count > 0 {
-            notes.push(format!("{count} {text}"));
+            notes.push(format!("{} {text}", grouped(count)));
         }
     };
     about("os.huge_fallbacks", "pages came smaller than the design wants, for want of an aligned free block");

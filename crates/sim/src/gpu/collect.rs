@@ -4,6 +4,7 @@ use super::parameters::{GPU_LINE, GpuParameters, SECTOR};
 use super::state::Engine;
 use crate::design::Design;
 use crate::outcome::Outcome;
+use terrace_model::text::grouped;
 use terrace_model::{LINE_BYTES, PageSize, Stats, TierId, Time, Unit};
 
 /// The outcome of a finished run.
@@ -144,13 +145,13 @@ fn notes(engine: &Engine) -> Vec<String> {
         // How long that was differs by design, and is `gpu.host_time`.
         notes.push(format!(
             "statistics cover the {} kernels; what the host does before, between and after them is left out",
-            engine.kernels
+            grouped(engine.kernels)
         ));
     }
     if engine.machine.shared.os.counters.unmapped_accesses > 0 {
         notes.push(format!(
             "{} accesses to addresses that no event had mapped; each mapped its page",
-            engine.machine.shared.os.counters.unmapped_accesses
+            grouped(engine.machine.shared.os.counters.unmapped_accesses)
         ));
     }
     if let Some(tiering) = &engine.tiering {

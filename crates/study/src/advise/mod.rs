@@ -16,7 +16,7 @@ use crate::run::{self, FEW_PERIODS};
 use crate::simulation::{Settings, Simulation, Trained};
 use crate::tiers::Prices;
 use crate::words::shell_join;
-use crate::{Error, Progress, first_pass, record, tiers};
+use crate::{Error, Progress, first_pass, intervals, record, tiers};
 use terrace_model::Bytes;
 use terrace_report::RunRecord;
 use terrace_sim::Fidelity;
@@ -44,6 +44,8 @@ pub struct Advise {
     pub prices: Prices,
     /// What another run found out about data structures, for policies that place by it.
     pub hints: Option<Trained>,
+    /// Whether the recommended slowdown gets an interval, from two more runs with constants at the ends of their spread.
+    pub intervals: bool,
 }
 
 /// The policies to choose from where none are named.
@@ -61,6 +63,7 @@ impl Default for Advise {
             seeds: 3,
             prices: Vec::new(),
             hints: None,
+            intervals: true,
         }
     }
 }
@@ -151,7 +154,20 @@ impl Question<'_> {
             }
             None => Vec::new(),
         };
-        let advice = best.map(|(search, at, trial)| self.advice(&search.policy, at, trial, resident));
+        let interval = match &best {
+            Some((search, at, trial)) => self.interval(
+                &bench,
+                &self.asked.job(&search.policy, self.share(*at), resident, 1)?,
+                trial,
+                &all_fast,
+                &seeds,
+            )?,
+            None => None,
+        };
+        let advice = best.map(|(search, at, trial)| Placement {
+            slowdown_interval: interval,
+            ..self.advice(&search.policy, at, trial, resident)
+        });
         let command = advice.as_ref().filter(|_| !live).map(|advice| self.command(advice, input));
         let remarks = self.remarks(&policies, advice.as_ref(), &seeds, &all_fast, input, live);
         Ok(MemoryAdvice {
@@ -249,6 +265,35 @@ impl Question<'_> {
         Ok(seeds)
     }
 
+    /// The slowdowns between which that of the recommended run lies, where they are asked for.
+    fn interval(
+        &self,
+        bench: &Bench<'_>,
+        job: &Job,
+        found: &Trial,
+        all_fast: &RunRecord,
+        seeds: &[Seed],
+    ) -> Result<Option<[f64; 2]>, Error> {
+        if !self.asked.intervals {
+            return Ok(None);
+        }
+        let mut at_ends = Vec::new();
+        for job in [&self.all_fast, job] {
+            at_ends.push(intervals::at_ends(job, &self.asked.changes)?.unwrap_or_else(|| job.clone()));
+        }
+        let runs = bench.run("constants at their ends", at_ends)?;
+        let [Ok(fast_at_ends), Ok(run_at_ends)] = &runs[..] else { return Ok(None) };
+        let plain = [all_fast, &found.record];
+        let Some(constants) = intervals::of_constants(plain, [fast_at_ends, run_at_ends]) else {
+            return Ok(None);
+        };
+        let times = 1.0 + found.slowdown();
+        let by_chance =
+            seeds.iter().map(|seed| ((1.0 + seed.slowdown) / times).ln().abs()).fold(0.0, f64::max);
+        let factor = (constants.total() + by_chance).exp();
+        Ok(Some([times / factor - 1.0, times * factor - 1.0]))
+    }
+
     fn advice(&self, policy: &str, steps: usize, trial: &Trial, resident: Bytes) -> Placement {
         let share = self.share(steps);
         let slow_share = trial.slow_share();
@@ -259,6 +304,7 @@ impl Question<'_> {
             slow_share,
             slow_bytes: trial.tiering.tiers[1..].iter().map(|tier| tier.mean_bytes).sum(),
             slowdown: trial.slowdown(),
+            slowdown_interval: None,
             cost: trial.tiering.cost,
             saving: trial.tiering.cost.map(|cost| 1.0 - cost),
         }
@@ -358,6 +404,18 @@ impl Question<'_> {
                     seeds.len()
                 ));
             }
+            if let Some([low, high]) = advice.slowdown_interval {
+                let consequence = match high > self.asked.slowdown {
+                    true => " The upper end is over what is tolerated: take more fast memory to be sure.",
+                    false => "",
+                };
+                remarks.push(format!(
+                    "Interval: with assumed constants at the ends of their spread, and the seeds, the slowdown lies between \
+                     {} and {}.{consequence}",
+                    tenth(low),
+                    tenth(high),
+                ));
+            }
             if input.reseeded(1).is_none() {
                 let recorded = if live { "one recording" } else { "one trace" };
                 remarks.push(format!(
@@ -406,52 +464,4 @@ fn best<'s>(searches: &'s [Search], answers: &[PolicyAdvice]) -> Option<(&'s Sea
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use terrace_report::{TierUse, Tiering};
-
-    fn trial(slowdown: f64) -> Trial {
-        let tier = |name: &str, share| TierUse { name: name.to_owned(), mean_bytes: 0.0, share };
-        let tiering = Tiering {
-            slowdown: Some(slowdown),
-            tiers: vec![tier("fast", 0.5), tier("slow", 0.5)],
-            cost: None,
-            is_pareto: false,
-            is_pareto_by_cost: false,
-            policy: None,
-        };
-        Trial { record: RunRecord::default(), tiering }
-    }
-
-    fn search(slowdown_at: impl Fn(usize) -> f64, steps: usize) -> (Search, usize) {
-        let mut search =
-            Search { policy: String::new(), too_few: 0, enough: None, over: None, refused: None };
-        let mut tried = 0;
-        while let Some(at) = search.next(steps) {
-            search.learn(at, Ok(trial(slowdown_at(at))), 0.03);
-            tried += 1;
-        }
-        (search, tried)
-    }
-
-    #[test]
-    fn the_search_finds_the_first_step_that_is_enough() {
-        for enough in 1..=20 {
-            let (found, tried) = search(|at| if at >= enough { 0.01 } else { 0.09 }, 20);
-            assert_eq!(found.enough.map(|(at, _)| at), Some(enough));
-            assert_eq!(found.too_few, enough - 1);
-            assert!(tried <= 5, "{tried} runs for {enough}");
-        }
-        let (never, _) = search(|_| 0.09, 20);
-        assert!(never.enough.is_none() && never.too_few == 20);
-    }
-
-    #[test]
-    fn a_policy_that_refuses_is_asked_once() {
-        let mut search =
-            Search { policy: String::new(), too_few: 0, enough: None, over: None, refused: None };
-        let at = search.next(20).unwrap();
-        search.learn(at, Err("no cache".to_owned()), 0.03);
-        assert_eq!(search.next(20), None);
-    }
-}
+mod tests;

@@ -58,6 +58,9 @@ pub struct Placement {
     pub slow_bytes: f64,
     /// Run time over that with everything in the fastest tier, less 1.
     pub slowdown: f64,
+    /// The values between which that lies, for the recommendation; absent where no interval was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slowdown_interval: Option<[f64; 2]>,
     /// Price of the memory in use over that of the same in the fastest tier; none without prices.
     pub cost: Option<f64>,
     /// What is saved of that price.

@@ -36,8 +36,11 @@ impl MemoryAdvice {
                 let saving = best.saving.map_or(String::new(), |saving| {
                     format!("; it saves {} of the memory's price", tenth(saving))
                 });
+                let interval = best
+                    .slowdown_interval
+                    .map_or(String::new(), |[low, high]| format!(" ({} to {})", tenth(low), tenth(high)));
                 say(&format!(
-                    "{} of the memory in use can be slow ({}), under {} with {} fast: {} slower{saving}.",
+                    "{} of the memory in use can be slow ({}), under {} with {} fast: {} slower{interval}{saving}.",
                     percent((best.slow_share * 100.0).round() / 100.0),
                     mebibytes(best.slow_bytes),
                     best.policy,

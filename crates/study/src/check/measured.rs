@@ -2,6 +2,7 @@
 
 use super::{Agreement, CheckResult, Compared, Interval, LEAST, Pool, SHORT, SURE, Way};
 use terrace_calibrate::native::{self, Program};
+use terrace_report::MachineTier;
 
 /// What a way was predicted to take.
 #[derive(Clone, Copy)]
@@ -56,6 +57,7 @@ impl Native {
         self,
         program: String,
         machine: String,
+        machine_tiers: Vec<MachineTier>,
         simulated: &[Simulated],
         native: &Program,
         free: u64,
@@ -87,7 +89,7 @@ impl Native {
         }
         let pairs = self.runs[0].len();
         let compared = self.compared(1, simulated);
-        CheckResult { program, machine, pairs, base, huge, compared, hugetlb, remarks }
+        CheckResult { program, machine, machine_tiers, pairs, base, huge, compared, hugetlb, remarks }
     }
 }
 
@@ -190,7 +192,8 @@ mod tests {
         let seconds = [8.0, 4.0, 10.0, 8.0, 5.0, 16.0, 8.0, 2.0, 8.0];
         let simulated = seconds.map(|seconds| Simulated { seconds, faults: seconds as u64 });
         let program = Program::new(&["true".into()]).unwrap();
-        let result = native.into_result("app".into(), "here".into(), &simulated, &program, 64 << 20);
+        let result =
+            native.into_result("app".into(), "here".into(), Vec::new(), &simulated, &program, 64 << 20);
         let of = |interval: &Interval| (interval.value, interval.low, interval.high);
         assert_eq!(of(&result.compared.measured), (2.0, 1.5, 3.0));
         assert_eq!(of(&result.compared.predicted), (2.0, 1.6, 4.0));
@@ -227,7 +230,7 @@ mod tests {
         let native = Native { runs: vec![runs([1.0; 5]), runs([1.0; 5])], huge_shares: vec![0.0, 1.0] };
         let simulated = [Simulated { seconds: 1.0, faults: 1 }; 2];
         let program = Program::new(&["true".into()]).unwrap();
-        let result = native.into_result("app".into(), "here".into(), &simulated, &program, 0);
+        let result = native.into_result("app".into(), "here".into(), Vec::new(), &simulated, &program, 0);
         assert!(result.hugetlb.is_none() && !result.to_text().contains("pool"));
         assert_eq!(serde_json::to_value(&result).unwrap()["hugetlb"], serde_json::Value::Null);
     }

@@ -7,10 +7,24 @@ use terrace_model::{Stats, Unit};
 fn entries_of_the_ledger_name_keys_in_short() {
     let entry = "os.costs.order, allocate, tier.*.path_latency, device: why, and what a sweep shows";
     for key in ["os.costs.order", "os.costs.allocate", "tier.cxl.path_latency", "device.dram.channels"] {
-        assert!(names(entry, key), "{key}");
+        assert!(names(entry, key).is_some(), "{key}");
     }
     for key in ["os.costs.map", "tier.cxl.link.latency", "os.costs", "os.allocate"] {
-        assert!(!names(entry, key), "{key}");
+        assert!(names(entry, key).is_none(), "{key}");
+    }
+}
+
+#[test]
+fn the_entry_that_names_a_constant_more_closely_counts() {
+    let ledger = Ledger {
+        cited: vec!["core, cache: a manual".to_owned(), "os.fault_cost: measured".to_owned()],
+        assumed: vec!["core.base_cpi, cache: no source".to_owned(), "os: no source".to_owned()],
+        ..Ledger::default()
+    };
+    let vouched = ["core.frequency", "cache.l1.outstanding", "os.fault_cost"];
+    assert!(vouched.iter().all(|key| is_vouched_for(&ledger, key)));
+    for key in ["core.base_cpi", "os.zero_bandwidth", "tier.cxl.path_latency"] {
+        assert!(!is_vouched_for(&ledger, key), "{key}");
     }
 }
 
@@ -34,6 +48,10 @@ fn what_is_assumed_varies_and_what_is_cited_or_set_does_not() {
     for (other, plain) in other.tiers.iter().zip(&plain.tiers) {
         assert!((ratio(other.path_latency, plain.path_latency) - 1.25).abs() < 1e-6);
     }
+    // What hides latency is fewer: assumed, or cited.
+    assert!((other.core.base_cpi / plain.core.base_cpi - 0.8).abs() < 1e-9);
+    assert_eq!(other.cache.l1.outstanding, plain.cache.l1.outstanding);
+    assert_eq!(other.translation.walkers, plain.translation.walkers);
     let link = |design: &Design| design.tiers[1].link.as_ref().unwrap().latency;
     assert!((ratio(link(&other), link(&plain)) - 1.25).abs() < 1e-6);
     assert!(
@@ -54,10 +72,12 @@ fn a_measured_constant_varies_as_it_was_measured() {
     measured.design.design.ledger.spread = vec![
         "os.fault_cost = 100 ns .. 900 ns".to_owned(),
         "os.zero_bandwidth = 1 GB/s .. 3 GB/s".to_owned(),
+        "cache.l1.outstanding = 11 .. 14".to_owned(),
     ];
     let other = at_ends(&measured, &changes).unwrap().unwrap().design.design;
     assert_eq!(other.os.fault_cost, Time::from_nanos(900));
     assert!((other.os.zero_bandwidth.0 / 1e9 - 1.0).abs() < 1e-9);
+    assert_eq!(other.cache.l1.outstanding, 11);
 }
 
 fn run(design: &str, os: u64, memory: u64) -> RunRecord {

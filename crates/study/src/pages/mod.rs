@@ -14,13 +14,13 @@ pub use ways::{FaultLatency, WayFigures, WayResult};
 
 use self::verdict::Bounds;
 use self::ways::Way;
-use crate::designs::Changes;
+use crate::designs::{Changes, Job};
 use crate::figures;
 use crate::input::Input;
 use crate::run::{self, FEW_PERIODS};
 use crate::simulation::{Settings, Simulation};
 use crate::words::shell_join;
-use crate::{Error, Progress, record};
+use crate::{Error, Progress, intervals, record};
 use terrace_sim::Fidelity;
 
 /// The policies that are looked at where none are named, as far as there are such policies.
@@ -39,6 +39,8 @@ pub struct AdvisePages {
     pub tlbs: Vec<String>,
     /// Memory that large pages may hold beyond what the program touches, as a share of that.
     pub bloat: f64,
+    /// Whether every gain gets an interval, as [`crate::Comparison::intervals`]. Without time there are none.
+    pub intervals: bool,
 }
 
 impl Default for AdvisePages {
@@ -49,6 +51,7 @@ impl Default for AdvisePages {
             policies: Vec::new(),
             tlbs: Vec::new(),
             bloat: 0.1,
+            intervals: true,
         }
     }
 }
@@ -94,8 +97,7 @@ fn answer(
 ) -> Result<PageAdvice, Error> {
     let name = input.name.clone();
     let words = input.words();
-    let jobs: Vec<_> = ways.iter().map(|way| way.job.clone()).collect();
-    let result = run::by_parts(&jobs, input, settings);
+    let result = results(asked, ways, input, settings)?;
     if settings.stop.requested() {
         return Err(Error::Stopped("stopped before there was an answer".to_owned()));
     }
@@ -150,6 +152,29 @@ fn answer(
         remarks,
         command,
     })
+}
+
+/// One run for each way, with how far its gain could be off where that is asked for.
+fn results(
+    asked: &AdvisePages,
+    ways: &[Way],
+    input: Input,
+    settings: &Settings<'_>,
+) -> Result<run::InputResult, Error> {
+    let jobs = |is_wanted: &dyn Fn(&&Way) -> bool| -> Vec<Job> {
+        ways.iter().filter(is_wanted).map(|way| way.job.clone()).collect()
+    };
+    if !asked.intervals || asked.simulation.fidelity != Fidelity::Full {
+        return Ok(run::by_parts(&jobs(&|_| true), input, settings));
+    }
+    // Other hardware is shown, and never recommended.
+    let mut inputs = vec![(input, jobs(&|way| way.tlb.is_none()))];
+    let others = intervals::beside(&mut inputs, &asked.changes)?;
+    inputs[0].1.extend(jobs(&|way| way.tlb.is_some()));
+    inputs.extend(others);
+    let each = inputs.into_iter().map(|(input, jobs)| run::by_parts(&jobs, input, settings)).collect();
+    let mut results = intervals::settle(each, &ways[0].name);
+    Ok(if results.is_empty() { run::InputResult::default() } else { results.remove(0) })
 }
 
 fn command(asked: &AdvisePages, answers: &[WayResult], input: &[String]) -> String {

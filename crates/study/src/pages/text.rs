@@ -2,7 +2,7 @@
 
 use super::{PageAdvice, Region, RegionCost, WayResult};
 use crate::closing;
-use crate::figures::{readable, share, short, tenth, time};
+use crate::figures::{readable, share, short, time};
 use terrace_model::text;
 use terrace_report::machine_in_words;
 
@@ -44,22 +44,26 @@ impl PageAdvice {
 
 fn ways(advice: &PageAdvice) -> String {
     let mut out = format!(
-        "{:<12}{:>10}{:>8}{:>8}{:>7}{:>8}{:>12}{:>15}\n",
-        "pages", "time", "gain", "walks", "large", "bloat", "copied", "faults"
+        "{:<11}{:>10}{:>7}{:>6}{:>7}{:>7}{:>7}{:>11}{:>14}\n",
+        "pages", "time", "gain", "+/-", "walks", "large", "bloat", "copied", "faults"
     );
     for way in advice.ways.iter().filter(|way| way.tlb.is_none()) {
-        let name = cut(&way.name, 12);
+        let name = cut(&way.name, 11);
         let Some(figures) = &way.figures else {
             let why = way.refused.as_deref().unwrap_or("it failed");
-            out.push_str(&text::hanging("", &format!("{name:<12} cannot run: {why}"), 78));
+            out.push_str(&text::hanging("", &format!("{name:<11} cannot run: {why}"), 78));
             continue;
         };
         let latency = &figures.fault_latency;
         let is_base = way.name == "4k";
         out.push_str(&format!(
-            "{name:<12}{:>10}{:>8}{:>8}{:>7}{:>8}{:>12}{:>15}\n",
+            "{name:<11}{:>10}{:>7}{:>6}{:>7}{:>7}{:>7}{:>11}{:>14}\n",
             time(figures.seconds_simulated),
-            if is_base { "-".to_owned() } else { share(figures.gain) },
+            if is_base { "-".to_owned() } else { cell(figures.gain) },
+            figures
+                .gain_interval
+                .filter(|_| !is_base)
+                .map_or("-".to_owned(), |[_, high]| { cell((1.0 + high) / (1.0 + figures.gain) - 1.0) }),
             share(figures.walk_cycles_left),
             share(figures.large_share),
             if is_base { "-".to_owned() } else { share(figures.bloat) },
@@ -67,7 +71,7 @@ fn ways(advice: &PageAdvice) -> String {
             [latency.p50_ns, latency.p99_ns, latency.max_ns].map(microseconds).join("/"),
         ));
     }
-    let legend = "gain: over 4k; walks: cycles of page walks over 4k's; large: of what is resident, in pages above 4 KiB; \
+    let legend = "gain: over 4k; +/-: how far that could be off; walks: cycles of page walks over 4k's; large: of what is resident, in pages above 4 KiB; \
                   bloat: resident beyond 4k's; copied: to make large pages; faults: median, 99th percentile and longest \
                   in us";
     out + &text::wrap(legend, 80).join("\n") + "\n"
@@ -136,7 +140,7 @@ fn regions(advice: &PageAdvice, shown: &[&Region]) -> String {
         let [huge, giant] = &part.sizes;
         let whole =
             |share: f64| if share > 10.0 { format!("{share:.0}x") } else { format!("{:.0}%", share * 100.0) };
-        let gain = |gain: Option<f64>| gain.map_or_else(|| "-".to_owned(), tenth);
+        let gain = |gain: Option<f64>| gain.map_or_else(|| "-".to_owned(), cell);
         out.push_str(&format!(
             "{name:<20}{:>6}{:>11}{:>5}{:>5}{:>7}{:>6}{:>7}{:>7}{:>6}\n",
             whole(part.walk_share),
@@ -247,6 +251,11 @@ fn milliseconds(seconds: f64) -> String {
         ms if ms < 99.5 => format!("{ms:.1}"),
         ms => format!("{ms:.0}"),
     }
+}
+
+/// A gain or a loss: `19.9%`, `-343%`, `12x`.
+fn cell(gain: f64) -> String {
+    if gain.abs() < 0.9995 || gain >= 10.0 { share(gain) } else { format!("{:.0}%", gain * 100.0) }
 }
 
 /// `64M`: for narrow columns.

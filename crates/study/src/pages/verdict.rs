@@ -35,6 +35,8 @@ pub struct Verdict {
     pub advice: String,
     /// Why, and at what cost.
     pub reason: String,
+    /// Some way is faster than base pages, but none by more than its interval.
+    pub is_undecided: bool,
 }
 
 impl Verdict {
@@ -53,11 +55,22 @@ impl Verdict {
             );
         };
         if most.gain < LEAST_GAIN {
-            let reason = format!("The best of them, {}, makes the run {}.", first.name, faster(most.gain),);
+            let reason = format!("The best of them, {}, makes the run {}.", first.name, between(most));
             return Verdict::off("Leave huge pages off: they do not pay.".to_owned(), reason, Vec::new());
         }
+        if !large.iter().any(|(_, figures)| is_clear(figures)) {
+            let reason = format!(
+                "The best of them, {}, makes the run {}. What is assumed and chance could turn that around. `terrace check -- \
+                 PROGRAM` measures it where the program is to run.",
+                first.name,
+                between(most)
+            );
+            let advice = "Undecided: no way of using huge pages gains more than the simulation could be off.";
+            let off = Verdict::off(advice.to_owned(), reason, Vec::new());
+            return Verdict { is_undecided: true, ..off };
+        }
         let fitting = large.iter().filter(|(_, figures)| figures.bloat <= bounds.bloat);
-        let fitting: Vec<_> = fitting.filter(|(_, figures)| figures.gain >= LEAST_GAIN).collect();
+        let fitting: Vec<_> = fitting.filter(|(_, figures)| is_clear(figures)).collect();
         let deserving: Vec<&Region> = parts.iter().filter(|part| part.size != "4k").collect();
         let named = |size: &str| -> Vec<String> {
             deserving.iter().filter(|part| part.size == size).map(|part| part.name.clone()).collect()
@@ -88,13 +101,14 @@ impl Verdict {
                     }
                 }
                 Verdict {
+                    is_undecided: false,
                     way: Some(way.name.clone()),
                     regions,
                     advice: format!(
                         "Turn huge pages on: {} ({}) makes the run {}.",
                         way.name,
                         way.meaning,
-                        faster(figures.gain)
+                        between(figures)
                     ),
                     reason,
                 }
@@ -129,7 +143,7 @@ impl Verdict {
     }
 
     fn off(advice: String, reason: String, regions: Vec<String>) -> Verdict {
-        Verdict { way: None, regions, advice, reason }
+        Verdict { way: None, regions, advice, reason, is_undecided: false }
     }
 }
 
@@ -138,6 +152,17 @@ impl Region {
     pub(super) fn gain(&self) -> Option<f64> {
         self.sizes.iter().find(|size| size.size == self.size)?.gain
     }
+}
+
+/// Whether a way gains enough to be worth a change, wherever in its interval the gain lies.
+fn is_clear(figures: &WayFigures) -> bool {
+    figures.gain >= LEAST_GAIN && figures.gain_interval.is_none_or(|[low, _]| low > 0.0)
+}
+
+/// `19.9% faster`, with the interval where there is one.
+fn between(figures: &WayFigures) -> String {
+    let interval = figures.gain_interval.map(|[low, high]| format!(" ({} to {})", tenth(low), tenth(high)));
+    faster(figures.gain) + &interval.unwrap_or_default()
 }
 
 fn faster(gain: f64) -> String {

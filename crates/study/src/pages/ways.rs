@@ -106,6 +106,9 @@ pub struct WayFigures {
     pub seconds_simulated: f64,
     /// Run time of base pages over its own, less 1.
     pub gain: f64,
+    /// The values between which that lies; absent where no intervals were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gain_interval: Option<[f64; 2]>,
     /// Cycles that waited for translation, of all.
     pub translation_share: f64,
     /// Page walks.
@@ -153,6 +156,10 @@ impl WayResult {
         let figures = WayFigures {
             seconds_simulated: run.seconds_simulated,
             gain: base.seconds_simulated / run.seconds_simulated - 1.0,
+            gain_interval: run.uncertainty.map(|one| {
+                let (speedup, factor) = (base.seconds_simulated / run.seconds_simulated, one.total().exp());
+                [speedup / factor - 1.0, speedup * factor - 1.0]
+            }),
             translation_share: translation_share(run),
             walks: count("walk.count"),
             walk_cycles: count("walk.cycles"),

@@ -1,17 +1,22 @@
 //! Published results beside ours.
 
 mod alone;
+mod around;
 mod kept;
 mod recorded;
 mod scoreboard;
 mod text;
 
+pub use around::Around;
 pub use kept::Kept;
 pub use recorded::Recordings;
 pub use scoreboard::{Entry, Scoreboard, definition};
 
+use crate::designs::Changes;
+use crate::run::tiers_of;
 use crate::{Error, Input, Progress, Settings, Silent, Simulation, Stop, first_pass, threads};
 use alone::Alone;
+use around::{Departed, Departure};
 use recorded::{input_of, may_lack_recordings, recordings};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +25,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use terrace_model::parameters::{did_you_mean, nearest};
+use terrace_report::MachineTier;
 use terrace_sim::design::claims::{self, Claim, ClaimKind, MIGRATION, Row, RunKey, RunNumbers, Verdict};
 use terrace_sim::design::{Aging, Library, Resolved};
 use terrace_sim::{Fidelity, MigrationRow, Options, migration_benchmark};
@@ -34,6 +40,8 @@ pub struct Reproduction {
     pub not_reproduced: usize,
     /// Claims some of whose runs are missing.
     pub not_evaluated: usize,
+    /// The machines of their runs with their tiers, by name, as they are before a run's settings and scale.
+    pub machines: BTreeMap<String, Vec<MachineTier>>,
     /// In the order in which they were given.
     pub claims: Vec<ClaimResult>,
     /// Runs that failed, a sentence each.
@@ -79,6 +87,9 @@ pub struct ClaimResult {
     /// The recordings of programs that they were made with, if any.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub recordings: Recordings,
+    /// How far our numbers could be off, where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub around: Option<Around>,
 }
 
 /// Whether a claim holds.
@@ -107,29 +118,53 @@ impl Outcome {
 }
 
 /// Runs all that `claims` need, each run once, and judges every claim. Results of before are taken from `kept`, and new ones
-/// put there.
+/// put there. With `intervals` each claim says how far its numbers could be off, which takes up to two more runs of each.
 ///
 /// # Errors
 /// Workloads that do not exist. A run that fails leaves its claims not evaluated, and so does a program of the suite that is
 /// not recorded.
 pub fn reproduce(
     claims: &[Claim],
+    intervals: bool,
     kept: Option<&Kept>,
     progress: &dyn Progress,
 ) -> Result<Reproduction, Error> {
     let alone = Alone::of(claims)?;
     let keys: BTreeSet<RunKey> = claims.iter().flat_map(Claim::runs).chain(alone.keys()).collect();
-    let runs = keys.len();
-    let Sorted { known, open, recordings, failures: mut missing } = sort_out(keys, kept)?;
-    let reused = known.len();
-    let (mut results, failures) = run_all(open, known, kept, progress)?;
-    alone.settle(&mut results);
-    missing.extend(failures);
-    let failures = missing;
+    let (mut runs, mut reused) = (0, 0);
+    let (mut failures, mut recordings) = (Vec::new(), BTreeMap::new());
+    let mut make = |departure: Option<Departure>, same: &Results| -> Result<Results, Error> {
+        let sorted = sort_out(&keys, departure, same, kept)?;
+        runs += sorted.open.len() + sorted.reused;
+        reused += sorted.reused;
+        failures.extend(sorted.failures);
+        recordings.extend(sorted.recordings);
+        let (results, failed) = run_all(sorted.open, sorted.known, kept, progress)?;
+        failures.extend(failed);
+        Ok(results)
+    };
+    let plain = make(None, &Results::new())?;
+    let departures = if intervals { &Departure::ALL[..] } else { &[] };
+    let mut departed = Vec::new();
+    for departure in departures {
+        departed.push(make(Some(*departure), &plain)?);
+    }
+    failures.sort();
+    failures.dedup();
+    let results: Vec<Results> = std::iter::once(plain)
+        .chain(departed)
+        .map(|mut results| {
+            alone.settle(&mut results);
+            results
+        })
+        .collect();
     let verdict = |claim: &Claim| {
-        let verdict = claims::evaluate(claim, &|key| results.get(key).cloned());
+        let under = |results: &Results| claims::evaluate(claim, &|key| results.get(key).cloned());
+        let mut verdicts: Vec<Verdict> = results.iter().map(under).collect();
+        let verdict = verdicts.remove(0);
+        let around = if intervals { Around::of(&verdict, &verdicts) } else { None };
         let of_runs = claim.runs().into_iter().filter_map(|key| recordings.get(&key).cloned()).flatten();
-        ClaimResult::of(claim, verdict, of_runs.collect())
+        ClaimResult { around, ..ClaimResult::of(claim, verdict, of_runs.collect()) }
     };
     let claims: Vec<ClaimResult> = claims.iter().map(verdict).collect();
     let count = |outcome| claims.iter().filter(|claim| claim.verdict == outcome).count();
@@ -137,11 +172,23 @@ pub fn reproduce(
         reproduced: count(Outcome::Reproduced),
         not_reproduced: count(Outcome::NotReproduced),
         not_evaluated: count(Outcome::NotEvaluated),
+        machines: machines(&claims),
         claims,
         failures,
         runs,
         reused,
     })
+}
+
+/// The machines of the claims' runs. One that cannot be resolved by itself has no tiers here.
+fn machines(claims: &[ClaimResult]) -> BTreeMap<String, Vec<MachineTier>> {
+    let names: BTreeSet<&String> =
+        claims.iter().flat_map(|claim| claim.runs.iter().map(|run| &run.machine)).collect();
+    let tiers = |name: &String| {
+        let changes = Changes { machine: Some(name.clone()), ..Changes::default() };
+        changes.resolve("native-4k", None).map(|job| tiers_of(&job.design.design)).unwrap_or_default()
+    };
+    names.into_iter().map(|name| (name.clone(), tiers(name))).collect()
 }
 
 impl ClaimResult {
@@ -165,6 +212,7 @@ impl ClaimResult {
             rows: verdict.rows,
             runs: claim.runs(),
             recordings,
+            around: None,
         }
     }
 }
@@ -211,6 +259,8 @@ type Results = BTreeMap<RunKey, RunNumbers>;
 struct Open {
     key: RunKey,
     design: Resolved,
+    /// Of the workload, in place of its own.
+    seed: Option<u64>,
     /// What its result is kept under.
     name: String,
 }
@@ -218,8 +268,10 @@ struct Open {
 /// The runs that claims need.
 #[derive(Default)]
 struct Sorted {
-    /// Those whose results are kept.
+    /// Those whose results are kept, or that depart from nothing.
     known: Results,
+    /// How many were made before.
+    reused: usize,
     /// Those that are to be made.
     open: Vec<Open>,
     /// What those of both are made with.
@@ -228,8 +280,14 @@ struct Sorted {
     failures: Vec<String>,
 }
 
-/// Sorts runs out; one whose design does not resolve fails with its message.
-fn sort_out(keys: BTreeSet<RunKey>, kept: Option<&Kept>) -> Result<Sorted, Error> {
+/// Sorts runs out, those of the claims or what departs from them; a run that departs from nothing has the result in `same`.
+/// A design that does not resolve fails with its message.
+fn sort_out(
+    keys: &BTreeSet<RunKey>,
+    departure: Option<Departure>,
+    same: &Results,
+    kept: Option<&Kept>,
+) -> Result<Sorted, Error> {
     let mut sorted = Sorted::default();
     let mut lacking = BTreeSet::new();
     for key in keys {
@@ -245,9 +303,21 @@ fn sort_out(keys: BTreeSet<RunKey>, kept: Option<&Kept>) -> Result<Sorted, Error
                 }
             }
         }
-        let design = Library::embedded().design(&key.design, Some(&key.machine), &key.sets)?;
+        let mut design = Library::embedded().design(&key.design, Some(&key.machine), &key.sets)?;
+        let mut seed = None;
+        if let Some(departure) = departure {
+            let Some(Departed { design: other, seed: another }) = departure.of(key, &design)? else {
+                sorted.known.extend(same.get(key).map(|numbers| (key.clone(), numbers.clone())));
+                continue;
+            };
+            design = other.unwrap_or(design);
+            seed = another;
+        }
         let rest = (&key.workload, key.scale, &key.fidelity, key.whole, key.fast_forward);
         let mut name = format!("{rest:?}\n{:?}", design.design);
+        if let Some(seed) = seed {
+            name.push_str(&format!("\nseed {seed}"));
+        }
         if !key.train.is_empty() {
             name.push_str(&format!("\ntrained on {}", key.train));
         }
@@ -260,9 +330,10 @@ fn sort_out(keys: BTreeSet<RunKey>, kept: Option<&Kept>) -> Result<Sorted, Error
         let from_file = matches!(design.design.os.memory.aging, Aging::Snapshot { .. });
         match kept.filter(|_| !from_file).and_then(|kept| kept.get(&name)) {
             Some(numbers) => {
-                sorted.known.insert(key, numbers);
+                sorted.known.insert(key.clone(), numbers);
+                sorted.reused += 1;
             }
-            None => sorted.open.push(Open { key, design, name }),
+            None => sorted.open.push(Open { key: key.clone(), design, seed, name }),
         }
     }
     Ok(sorted)
@@ -337,7 +408,7 @@ fn run_all(
 
 /// One run; `None` when the caller stopped it.
 fn run_one(run: &Open, stop: &Stop, accesses: &Arc<AtomicU64>) -> Result<Option<RunNumbers>, Error> {
-    let Open { key, design: resolved, .. } = run;
+    let Open { key, design: resolved, seed, .. } = run;
     let design = resolved.design.scaled(key.scale).map_err(Error::failed)?;
     if key.workload == MIGRATION {
         let rows = migration_benchmark(&design).map_err(Error::failed)?;
@@ -352,6 +423,7 @@ fn run_one(run: &Open, stop: &Stop, accesses: &Arc<AtomicU64>) -> Result<Option<
         Simulation { fidelity, scale: key.scale, whole: key.whole, fast_forward: key.fast_forward };
     let settings = Settings::new(simulation, &Silent).until(stop.clone());
     let input = input_of(&key.workload)?;
+    let input = seed.and_then(|seed| input.reseeded(seed)).unwrap_or(input);
     let trained = match key.train.as_str() {
         "" => None,
         other => Some(Input::workload(other)?),

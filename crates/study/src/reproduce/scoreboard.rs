@@ -1,6 +1,6 @@
 //! Verdicts of all claims on file, so that documents show what was computed and nothing else.
 
-use super::{ClaimResult, Outcome, Recordings, Reproduction};
+use super::{Around, ClaimResult, Outcome, Recordings, Reproduction};
 use crate::Error;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,6 +42,9 @@ pub struct Entry {
     /// The recordings that it was judged with, if any: those of whoever judged it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub recordings: Recordings,
+    /// How far our numbers could be off, where that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub around: Option<Around>,
     /// Divisors of the machines' capacities.
     pub scales: Vec<u32>,
     /// `full`, `translation` or `pages`.
@@ -81,6 +84,7 @@ impl Entry {
             implied: claim.implied.clone(),
             machines: each(result.runs.iter().map(|run| run.machine.clone())),
             recordings: result.recordings.clone(),
+            around: result.around.clone(),
             scales: each(result.runs.iter().map(|run| run.scale)),
             fidelities: each(result.runs.iter().map(|run| run.fidelity.clone())),
             definition: definition(claim),
@@ -204,13 +208,10 @@ impl Scoreboard {
                 let recorded: String =
                     entry.recordings.iter().map(|(name, what)| format!("; `{name}` {what}")).collect();
                 let on = on + &recorded;
-                let cells = [
-                    &format!("{} ({})", entry.statement, entry.section),
-                    &entry.published,
-                    &entry.ours,
-                    &on,
-                    &why,
-                ];
+                let around = entry.around.as_ref().map(|around| format!(" {}", around.in_words()));
+                let ours = entry.ours.clone() + &around.unwrap_or_default();
+                let cells =
+                    [&format!("{} ({})", entry.statement, entry.section), &entry.published, &ours, &on, &why];
                 let [statement, published, ours, on, why] = cells.map(|cell| escape(cell));
                 let _ = writeln!(
                     text,
@@ -232,7 +233,9 @@ const INTRODUCTION: &str = "\
 Every claim that comes with Terrace, as it was judged last (`claims/verdicts.json`, which `scripts/reproduce` writes). What the
 kinds mean, and what is calibrated and what predicted, is on [the page of fidelity](../fidelity.md). *Fitted* are rows that a
 constant of the machine was fitted to: they are shown and not judged. Each cell of the table counts claims that hold, of those
-judged; in brackets those that hold without proving much, since the footprint or another claim makes them true.
+judged; in brackets those that hold without proving much, since the footprint or another claim makes them true. Brackets behind
+our number say how far it could be off: assumed constants at the ends of their spread and another seed, added up
+(`terrace reproduce --intervals`); claims without them were judged without.
 ";
 
 const TABLE_HEAD: &str = "\

@@ -34,7 +34,9 @@ fn a_program_is_recorded_once_with_what_it_is_made_of() {
     let manifest = record(&suite, &entry, &Silent).unwrap();
     assert_eq!(files(folder.path()), ["small.json", "small.trace"], "and the input is gone");
     assert_eq!(manifest.entry, entry.identity());
-    assert_eq!((manifest.figures.accesses, manifest.figures.processes), (20_000, 1));
+    // An atomic access at the limit is a load and a store.
+    assert!((20_000..=20_001).contains(&manifest.figures.accesses), "{}", manifest.figures.accesses);
+    assert_eq!(manifest.figures.processes, 1);
     assert!(manifest.figures.instructions > 20_000 && manifest.figures.footprint_bytes >= 64 << 10);
     assert!((0.0..100.0).contains(&manifest.figures.walks_per_kilo_instruction));
     assert_eq!(suite.state(&entry), State::Recorded(Box::new(manifest.clone())));

@@ -65,6 +65,21 @@ impl Sweep {
         Ok(missing)
     }
 
+    /// The machines of the points with their tiers, each once, for people.
+    ///
+    /// # Errors
+    /// A design that no longer exists.
+    pub fn machines(&self) -> Result<Vec<String>, Error> {
+        let mut machines = Vec::new();
+        for point in &self.points {
+            let machine = run::machine_of(&point.job()?.design.design);
+            if !machines.contains(&machine) {
+                machines.push(machine);
+            }
+        }
+        Ok(machines)
+    }
+
     /// The points of these identities.
     ///
     /// # Errors

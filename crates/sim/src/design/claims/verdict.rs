@@ -39,6 +39,8 @@ pub struct Verdict {
     pub reason: String,
     /// The compared numbers; empty for an order.
     pub rows: Vec<Row>,
+    /// All numbers that the verdict rests on, those of an order too, one after the other.
+    pub numbers: Vec<f64>,
 }
 
 /// Judges `claim` by the results that `results` gives. A run without result makes the claim not evaluated.
@@ -74,6 +76,7 @@ pub fn evaluate(claim: &Claim, results: &dyn Fn(&RunKey) -> Option<RunNumbers>) 
             evaluated: false,
             reason,
             rows: Vec::new(),
+            numbers: Vec::new(),
         },
     }
 }
@@ -120,7 +123,8 @@ fn judge(claim: &Claim, metric: &dyn Fn(&str, &str) -> Result<Value, String>) ->
     if let Some((holds, values)) = claim.expression.order(metric)? {
         let ours: Vec<_> = values.iter().map(Value::to_string).collect();
         let reason = if holds { String::new() } else { "the order is another".to_owned() };
-        return Ok(verdict(claim, ours.join(" | "), holds, reason, Vec::new()));
+        let numbers = values.iter().flat_map(numbers_of).collect();
+        return Ok(Verdict { numbers, ..verdict(claim, ours.join(" | "), holds, reason, Vec::new()) });
     }
     let rows = rows(claim, &claim.expression.value(metric)?)?;
     let judged: Vec<&Row> = rows.iter().filter(|row| row.judged).collect();
@@ -169,7 +173,15 @@ fn verdict(claim: &Claim, ours: String, holds: bool, reason: String, rows: Vec<R
         holds,
         evaluated: true,
         reason,
+        numbers: rows.iter().map(|row| row.ours).collect(),
         rows,
+    }
+}
+
+fn numbers_of(value: &Value) -> Vec<f64> {
+    match value {
+        Value::Number(number) => vec![*number],
+        Value::Series(series) => series.iter().map(|(_, number)| *number).collect(),
     }
 }
 

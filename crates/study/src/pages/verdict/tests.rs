@@ -1,1 +1,78 @@
+use super::super::ways::FaultLatency;
+use super::*;
 
+const BOUNDS: Bounds = Bounds { bloat: 0.1 };
+
+/// A way that gains `gain`, between these, with that much more memory.
+fn way(name: &str, gain: f64, gain_interval: Option<[f64; 2]>, bloat: f64) -> WayResult {
+    let figures = WayFigures {
+        seconds_simulated: 1.0 / (1.0 + gain),
+        gain,
+        gain_interval,
+        translation_share: 0.1,
+        walks: 100,
+        walk_cycles: 1000,
+        walk_cycles_left: 0.1,
+        resident_bytes: 1 << 20,
+        large_share: 1.0,
+        bloat,
+        copied_bytes: 0,
+        zeroed_ahead_bytes: 0,
+        fallbacks: 0,
+        fault_latency: FaultLatency::default(),
+    };
+    WayResult {
+        name: name.to_owned(),
+        meaning: "a way",
+        design: name.to_owned(),
+        plain: name.to_owned(),
+        tlb: None,
+        figures: Some(figures),
+        refused: None,
+        periods: None,
+    }
+}
+
+fn verdict(ways: &[WayResult]) -> Verdict {
+    let base = way("4k", 0.0, None, 0.0);
+    Verdict::of(&[std::slice::from_ref(&base), ways].concat(), &[], &BOUNDS)
+}
+
+#[test]
+fn a_gain_within_its_interval_is_no_advice() {
+    let found = verdict(&[way("2m", 0.02, Some([-0.01, 0.05]), 0.0)]);
+    assert!(found.way.is_none() && found.is_undecided, "{found:?}");
+    assert!(found.advice.starts_with("Undecided: "), "{found:?}");
+    assert!(found.reason.contains("2.0% faster (-1.0% to 5.0%)"), "{found:?}");
+    assert!(found.reason.contains("terrace check -- PROGRAM"), "{found:?}");
+
+    let found = verdict(&[way("2m", 0.02, Some([0.01, 0.03]), 0.0)]);
+    assert_eq!((found.way.as_deref(), found.is_undecided), (Some("2m"), false));
+    assert!(found.advice.contains("2.0% faster (1.0% to 3.0%)"), "{found:?}");
+    let found = verdict(&[way("2m", 0.02, None, 0.0)]);
+    assert_eq!(found.way.as_deref(), Some("2m"), "without intervals the gain decides");
+    assert!(found.advice.ends_with("2.0% faster."), "{found:?}");
+}
+
+#[test]
+fn a_way_that_is_clear_goes_before_a_faster_one_that_is_not() {
+    let found = verdict(&[way("1g", 0.3, Some([-0.1, 0.9]), 0.0), way("2m", 0.2, Some([0.1, 0.3]), 0.0)]);
+    assert_eq!(found.way.as_deref(), Some("2m"));
+}
+
+#[test]
+fn small_gains_and_too_much_memory_leave_huge_pages_off() {
+    let found = verdict(&[way("2m", 0.005, Some([0.004, 0.006]), 0.0)]);
+    assert!(found.way.is_none() && !found.is_undecided, "{found:?}");
+    assert!(found.advice.contains("they do not pay"), "{found:?}");
+    let found = verdict(&[way("2m", 0.2, Some([0.1, 0.3]), 0.11)]);
+    assert!(found.way.is_none() && found.advice.contains("cost too much memory"), "{found:?}");
+    assert!(found.reason.contains("10% is tolerated"), "{found:?}");
+}
+
+#[test]
+fn of_equal_gains_the_simplest_way_is_taken() {
+    let found =
+        verdict(&[way("trident", 0.205, None, 0.0), way("thp", 0.2, None, 0.0), way("2m", 0.201, None, 0.0)]);
+    assert_eq!(found.way.as_deref(), Some("thp"));
+}
