@@ -1,7 +1,7 @@
 //! Dependent loads around random cycles: latencies, and how many misses a core keeps in flight.
 
 use crate::clock::OwnTime;
-use crate::region::Region;
+use crate::region::{BASE, Region};
 use crate::spread::Spread;
 use std::hint::black_box;
 use terrace_model::Random;
@@ -22,9 +22,17 @@ impl<'a> Chase<'a> {
         Chase::over(region, (0..bytes / LINE).map(|line| line * LINE).collect(), chains)
     }
 
-    /// One cycle over one line in each of the first `pages` pieces of 4 KiB. Lines differ, so that sets of caches do.
-    pub fn over_pages(region: &'a Region, pages: usize) -> Chase<'a> {
-        Chase::over(region, (0..pages).map(|page| page * 4096 + page % 64 * LINE).collect(), 1)
+    /// `chains` separate cycles over one line in each of the first `pages` pieces of 4 KiB. Lines differ, so that sets of
+    /// caches do.
+    pub fn over_pages(region: &'a Region, pages: usize, chains: usize) -> Chase<'a> {
+        Chase::over(region, (0..pages).map(|page| page * BASE + page % 64 * LINE).collect(), chains)
+    }
+
+    /// One cycle in order: every `stride`th line of the first `bytes`, then those beside them, until all were visited.
+    pub fn in_order(region: &'a Region, bytes: usize, stride: usize) -> Chase<'a> {
+        let lines = bytes / LINE;
+        let places = (0..stride).flat_map(|first| (first..lines).step_by(stride).map(|line| line * LINE));
+        Chase::through(region, &places.collect::<Vec<usize>>(), 1)
     }
 
     fn over(region: &'a Region, mut places: Vec<usize>, chains: usize) -> Chase<'a> {
@@ -32,6 +40,10 @@ impl<'a> Chase<'a> {
         for at in (1..places.len()).rev() {
             places.swap(at, random.below(at as u64 + 1) as usize);
         }
+        Chase::through(region, &places, chains)
+    }
+
+    fn through(region: &'a Region, places: &[usize], chains: usize) -> Chase<'a> {
         let each = (places.len() / chains).max(1);
         let mut starts = Vec::new();
         for cycle in places.chunks_exact(each).take(chains) {
@@ -102,6 +114,20 @@ mod tests {
             }
             assert_eq!((seen.len(), chase.starts.len()), (96, chains));
         }
-        assert_eq!(Chase::over_pages(&region, 100).run(200, 3).count, 3);
+        assert_eq!(Chase::over_pages(&region, 100, 1).run(200, 3).count, 3);
+    }
+
+    #[test]
+    fn lines_in_order_are_all_visited() {
+        let region = Region::map(1 << 20, Pages::Base).unwrap();
+        let chase = Chase::in_order(&region, 10 * LINE, 4);
+        let (mut at, mut lines) = (chase.starts[0], Vec::new());
+        for _ in 0..10 {
+            lines.push(at / LINE);
+            // SAFETY: A place of the cycle.
+            at = unsafe { region.start().add(at).cast::<usize>().read() };
+        }
+        assert_eq!(lines, [0, 4, 8, 1, 5, 9, 2, 6, 3, 7]);
+        assert_eq!(at, chase.starts[0]);
     }
 }
