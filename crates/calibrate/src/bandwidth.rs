@@ -54,8 +54,8 @@ pub struct Memory {
     pub passes: usize,
 }
 
-/// Bytes per second that threads on `processors` move together, each on one of them. A single thread runs where the caller
-/// does, and its own time counts.
+/// Bytes per second that threads on `processors` move together, each on one of them and in its own time. A single thread
+/// runs where the caller does.
 pub fn measure(kind: Kind, processors: &[usize], memory: Memory, rounds: usize) -> std::io::Result<Spread> {
     let map = || match memory.node {
         Some(node) => Region::map_on(node, memory.each, Pages::Huge),
@@ -64,56 +64,49 @@ pub fn measure(kind: Kind, processors: &[usize], memory: Memory, rounds: usize) 
     if processors.len() < 2 {
         let region = map()?;
         region.touch(64);
-        let mut rates = Vec::new();
         // The first round warms the caches.
-        for round in 0..=rounds {
-            let begin = OwnTime::now();
-            let bytes = work(kind, &region, memory.passes, round);
-            let nanos = begin.nanos().max(1.0);
-            if round > 0 {
-                rates.push(bytes as f64 / nanos * 1e9);
-            }
-        }
-        return Ok(Spread::of(rates));
+        let rates = (0..=rounds).map(|round| rate(kind, &region, memory.passes, round));
+        return Ok(Spread::of(rates.skip(1).collect()));
     }
     let regions = processors.iter().map(|_| map()).collect::<std::io::Result<Vec<Region>>>()?;
-    let barrier = Barrier::new(processors.len() + 1);
-    let mut rates = Vec::new();
-    std::thread::scope(|scope| {
+    let barrier = Barrier::new(processors.len());
+    let together = std::thread::scope(|scope| {
         let mut threads = Vec::new();
         for (region, processor) in regions.iter().zip(processors) {
             let barrier = &barrier;
             threads.push(scope.spawn(move || {
-                // Where it is refused, the threads share processors as the system likes.
-                let _ = pin(&[*processor]);
+                let is_alone = pin(&[*processor]).is_ok();
                 region.touch(64);
-                let mut bytes = 0;
+                let mut rates = Vec::new();
                 for round in 0..=rounds {
                     barrier.wait();
-                    bytes = work(kind, region, memory.passes, round);
-                    barrier.wait();
+                    let begin = Instant::now();
+                    let own = OwnTime::now();
+                    let rate = rate(kind, region, memory.passes, round);
+                    // Threads that may not be told apart by processors may have shared one.
+                    let share = if is_alone { 1.0 } else { own.nanos() / begin.elapsed().as_nanos() as f64 };
+                    rates.push(rate * share.min(1.0));
                 }
-                bytes
+                rates
             }));
         }
-        let mut took = Vec::new();
-        for _ in 0..=rounds {
-            barrier.wait();
-            let begin = Instant::now();
-            barrier.wait();
-            took.push(begin.elapsed().as_secs_f64().max(1e-9));
-        }
-        let bytes: usize = threads.into_iter().filter_map(|thread| thread.join().ok()).sum();
-        rates.extend(took[1..].iter().map(|seconds| bytes as f64 / seconds));
+        let each = threads.into_iter().filter_map(|thread| thread.join().ok());
+        each.reduce(|one, other| one.iter().zip(other).map(|(one, other)| one + other).collect())
     });
-    Ok(Spread::of(rates))
+    Ok(Spread::of(together.unwrap_or_default().into_iter().skip(1).collect()))
+}
+
+/// Bytes per second of the thread's own time.
+fn rate(kind: Kind, region: &Region, passes: usize, round: usize) -> f64 {
+    let begin = OwnTime::now();
+    let bytes = work(kind, region, passes, round);
+    bytes as f64 / begin.nanos().max(1.0) * 1e9
 }
 
 /// Goes through a thread's memory; returns the bytes that were read and written.
 fn work(kind: Kind, region: &Region, passes: usize, round: usize) -> usize {
     // SAFETY: A thread has its region alone, of whole words, which lives as long as the borrow.
-    let words =
-        unsafe { std::slice::from_raw_parts_mut(region.start().cast::<u64>(), region.bytes() / 8) };
+    let words = unsafe { std::slice::from_raw_parts_mut(region.start().cast::<u64>(), region.bytes() / 8) };
     let mut bytes = 0;
     for pass in 0..passes {
         bytes += pass_over(kind, words, (round * passes + pass) as u64);

@@ -145,18 +145,18 @@ impl Measured {
 
     /// The TLBs of 4 KiB pages.
     pub fn base_tlbs(&self) -> Tlbs {
-        tlbs(&medians(&self.base_translation))
+        tlbs(&quiet(&self.base_translation))
     }
 
     /// The TLBs of 2 MiB pages.
     pub fn huge_tlbs(&self) -> Tlbs {
-        self.huge_translation.as_ref().map_or(Tlbs::default(), |points| tlbs(&medians(points)))
+        self.huge_translation.as_ref().map_or(Tlbs::default(), |points| tlbs(&quiet(points)))
     }
 
     /// How many page walks one core has under way at once.
     pub fn walk_overlap(&self) -> Option<Overlap> {
-        let medians = self.walks.iter().map(|one| (one.chains, one.apart.median, one.dense.median));
-        overlap(&medians.collect::<Vec<_>>())
+        let quiet = self.walks.iter().map(|one| (one.chains, one.quiet.0, one.quiet.1));
+        overlap(&quiet.collect::<Vec<_>>())
     }
 
     /// Up to how many lines apart loads in order come sooner than others.
@@ -167,8 +167,8 @@ impl Measured {
     }
 }
 
-fn medians(points: &[Point]) -> Vec<(u64, f64)> {
-    points.iter().map(|point| (point.pages, point.extra.median)).collect()
+fn quiet(points: &[Point]) -> Vec<(u64, f64)> {
+    points.iter().map(|point| (point.pages, point.quiet)).collect()
 }
 
 /// Measures this machine. `progress` is called with the name of the measurement that comes next.
@@ -212,12 +212,14 @@ pub fn measure(budget: Budget, progress: &mut dyn FnMut(&str)) -> Result<Measure
     progress("cache latencies");
     let region = Region::map(bytes / 2, Pages::Huge).map_err(memory("latencies", bytes / 2))?;
     region.touch(4096);
-    let chase = |bytes, chains| Chase::over_lines(&region, bytes, chains).run(steps, rounds);
-    let cache_latency =
-        (0..processor.caches.len()).map(|at| chase(footprint(&processor, at, 1).min(bytes / 2), 1)).collect();
+    let latency = |bytes| Spread::of(Chase::over_lines(&region, bytes).run(steps, rounds));
+    let sizes = (0..processor.caches.len()).map(|at| footprint(&processor, at, 1).min(bytes / 2));
+    let cache_latency = sizes.map(latency).collect();
 
     progress("misses in flight");
-    let intervals = [4, 8, 12, 16, 24, 32].map(|chains| chase(bytes / 2, chains));
+    let chase = Chase::over_lines(&region, bytes / 2);
+    let intervals =
+        [4, 8, 12, 16, 24, 32].map(|chains| Spread::of(chase.run_chains(chains, steps / chains, rounds)));
     let shortest = intervals.into_iter().min_by(|one, next| one.median.total_cmp(&next.median));
     let memory_interval = shortest.unwrap_or(Spread::of(Vec::new()));
 
@@ -281,8 +283,7 @@ pub fn measure(budget: Budget, progress: &mut dyn FnMut(&str)) -> Result<Measure
     }
 
     progress("shootdowns");
-    let protect =
-        |others: &[usize]| shootdown::protect(others, rounds).map_err(memory("shootdowns", 4096));
+    let protect = |others: &[usize]| shootdown::protect(others, rounds).map_err(memory("shootdowns", 4096));
     measured.protect_alone = protect(&[])?;
     if allowed.len() > 1 {
         let _first = Pinned::to(&allowed[..1]);
@@ -291,8 +292,8 @@ pub fn measure(budget: Budget, progress: &mut dyn FnMut(&str)) -> Result<Measure
 
     progress("moves between nodes");
     if let [first, second, ..] = &measured.memory[..] {
-        measured.moves =
-            moves::measure(first.node.id, second.node.id, rounds).map_err(|error| format!("move_pages: {error}"));
+        measured.moves = moves::measure(first.node.id, second.node.id, rounds)
+            .map_err(|error| format!("move_pages: {error}"));
     }
     progress("compression");
     let pages = (bytes >> 22).clamp(1, 256);
@@ -361,7 +362,7 @@ fn node_memory(
         Some(id) => Region::map_on(id, bytes, Pages::Huge)?,
         None => Region::map(bytes, Pages::Huge)?,
     };
-    let latency = Chase::over_lines(&region, bytes, 1).run(budget.steps, budget.rounds);
+    let latency = Spread::of(Chase::over_lines(&region, bytes).run(budget.steps, budget.rounds));
     if is_bound && !region.is_on(node.id)? {
         return Err(std::io::Error::other("it has no room, the memory came from another node"));
     }

@@ -32,8 +32,10 @@ fn read_nodes(folder: &Path, allowed: &[usize]) -> Vec<Node> {
             words.next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) << 10
         };
         let processors = parse_list(&read(format!("node{id}/cpulist")));
-        let processors =
-            processors.into_iter().filter_map(|one| usize::try_from(one).ok()).filter(|one| allowed.contains(one));
+        let processors = processors
+            .into_iter()
+            .filter_map(|one| usize::try_from(one).ok())
+            .filter(|one| allowed.contains(one));
         let node =
             Node { id, processors: processors.collect(), total: bytes("MemTotal:"), free: bytes("MemFree:") };
         if node.total > 0 {

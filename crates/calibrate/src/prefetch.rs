@@ -16,7 +16,7 @@ pub struct Stride {
     pub time: Spread,
 }
 
-/// Distances of 1 to 64 lines. The first half of the region is loaded from; the second drives it out of the caches.
+/// Distances of 1 to 512 lines. The first half of the region is loaded from; the second drives it out of the caches.
 pub fn strides(region: &Region, budget: Budget) -> Vec<Stride> {
     let half = region.bytes() / 2;
     let of = |lines: usize| {
@@ -27,9 +27,9 @@ pub fn strides(region: &Region, budget: Budget) -> Vec<Stride> {
         }
         // All rounds together go over a line once, and so never find one that an earlier round has loaded.
         let steps = budget.steps.min(half / LINE / lines / (budget.rounds + 1)).max(1);
-        Stride { lines, time: chase.run(steps, budget.rounds) }
+        Stride { lines, time: Spread::of(chase.run(steps, budget.rounds)) }
     };
-    [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64].map(of).to_vec()
+    [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256, 512].map(of).to_vec()
 }
 
 #[cfg(test)]

@@ -65,7 +65,15 @@ impl Region {
         *word.ok_or_else(|| std::io::Error::from_raw_os_error(libc::EINVAL))? |= 1 << (node % 64);
         // SAFETY: The region's own mapping, and a mask of as many bits as said.
         let result = unsafe {
-            libc::syscall(libc::SYS_mbind, region.start(), bytes, PREFERRED, mask.as_ptr(), mask.len() * 64, 0)
+            libc::syscall(
+                libc::SYS_mbind,
+                region.start(),
+                bytes,
+                PREFERRED,
+                mask.as_ptr(),
+                mask.len() * 64,
+                0,
+            )
         };
         if result != 0 {
             return Err(std::io::Error::last_os_error());
@@ -76,8 +84,7 @@ impl Region {
     /// Whether its memory lies on a node, by some of its pages, which have been touched.
     pub fn is_on(&self, node: i32) -> std::io::Result<bool> {
         let step = (self.bytes / 64).next_multiple_of(BASE);
-        let pages: Vec<usize> =
-            (0..self.bytes).step_by(step).map(|at| self.start() as usize + at).collect();
+        let pages: Vec<usize> = (0..self.bytes).step_by(step).map(|at| self.start() as usize + at).collect();
         Ok(move_pages(&pages, None)?.iter().all(|on| *on == node))
     }
 

@@ -19,6 +19,9 @@ pub struct Point {
     pub pages: u64,
     /// Nanoseconds of translation.
     pub extra: Spread,
+    /// Those of the least disturbed repetitions. Another program that has its turn leaves a TLB without entries, which looks
+    /// like a smaller TLB.
+    pub quiet: f64,
 }
 
 /// Loads of several chains at once, one line in each page of more pages than the TLBs hold.
@@ -30,28 +33,56 @@ pub struct Walks {
     pub apart: Spread,
     /// The same with the lines side by side, without walks.
     pub dense: Spread,
+    /// Those of the least disturbed repetitions, apart and side by side.
+    pub quiet: (f64, f64),
+}
+
+/// The least of repetitions: what disturbs a chase only makes it slower.
+fn least(times: &[f64]) -> f64 {
+    times.iter().copied().min_by(f64::total_cmp).unwrap_or(0.0)
+}
+
+/// Repetitions of two measurements in turn, so that both see the same disturbances.
+fn in_turn(
+    rounds: usize,
+    mut one: impl FnMut() -> Vec<f64>,
+    mut other: impl FnMut() -> Vec<f64>,
+) -> (Vec<f64>, Vec<f64>) {
+    (0..rounds).map(|_| (one(), other())).fold(Default::default(), |(mut ones, mut others), (one, other)| {
+        ones.extend(one);
+        others.extend(other);
+        (ones, others)
+    })
+}
+
+/// The difference of two measurements that took turns.
+fn point(pages: usize, (apart, dense): &(Vec<f64>, Vec<f64>)) -> Point {
+    let extra = Spread::of(apart.iter().zip(dense).map(|(apart, dense)| apart - dense).collect());
+    Point { pages: pages as u64, extra, quiet: least(apart) - least(dense) }
 }
 
 /// The numbers of pages that are tried: four between a power of two and the next.
 fn sizes(most: usize) -> impl Iterator<Item = usize> {
-    (4..).flat_map(|power| (4..8).map(move |quarter| quarter << (power - 2))).take_while(move |size| *size <= most)
+    (4..)
+        .flat_map(|power| (4..8).map(move |quarter| quarter << (power - 2)))
+        .take_while(move |size| *size <= most)
 }
 
 /// On base pages, up to as many as `small` has; `dense` is another region for the lines side by side.
 pub fn base_curve(small: &Region, dense: &Region, budget: Budget) -> Vec<Point> {
-    let (steps, rounds) = (budget.steps / 3, budget.rounds);
-    let point = |pages: usize| {
-        let apart = Chase::over_pages(small, pages, 1).run(steps.max(pages), rounds);
-        let beside = Chase::over_lines(dense, pages * LINE, 1).run(steps.max(pages), rounds);
-        Point { pages: pages as u64, extra: apart.minus(beside) }
+    let of = |pages: usize| {
+        let steps = (budget.steps / 6).max(pages);
+        let (apart, beside) = (Chase::over_pages(small, pages), Chase::over_lines(dense, pages * LINE));
+        point(pages, &in_turn(budget.rounds, || apart.run(steps, 1), || beside.run(steps, 1)))
     };
-    sizes(small.bytes() / BASE).map(point).collect()
+    sizes(small.bytes() / BASE).map(of).collect()
 }
 
 /// On pages of 2 MiB. They are all the same page of zeros, which the kernel maps where huge pages are read before anything
 /// was written to them, so next to no memory is needed. Error: why there are none.
 pub fn huge_curve(most: usize, budget: Budget) -> Result<Vec<Point>, String> {
-    let region = Region::map(most * HUGE, Pages::Huge).map_err(|error| format!("no room for them: {error}"))?;
+    let region =
+        Region::map(most * HUGE, Pages::Huge).map_err(|error| format!("no room for them: {error}"))?;
     // One more page of zeros for the lines side by side.
     let dense = Region::map(HUGE, Pages::Huge).map_err(|error| format!("no room for them: {error}"))?;
     for page in [region.start(), dense.start()] {
@@ -61,8 +92,7 @@ pub fn huge_curve(most: usize, budget: Budget) -> Result<Vec<Point>, String> {
             return Err("the system maps no huge page of zeros, which this is measured with".to_owned());
         }
     }
-    let (steps, rounds) = (budget.steps / 3, budget.rounds);
-    let point = |pages: usize| {
+    let of = |pages: usize| {
         let mut places: Vec<usize> = (0..pages).collect();
         let mut random = Random::new(1);
         for at in (1..pages).rev() {
@@ -71,11 +101,15 @@ pub fn huge_curve(most: usize, budget: Budget) -> Result<Vec<Point>, String> {
         let line = |page: usize| page * LINE % HUGE;
         let apart: Vec<usize> = places.iter().map(|page| page * HUGE + line(*page)).collect();
         let beside: Vec<usize> = places.iter().map(|page| line(*page)).collect();
-        let steps = steps.max(pages);
-        let extra = read_zeros(&region, &apart, steps, rounds).minus(read_zeros(&dense, &beside, steps, rounds));
-        Point { pages: pages as u64, extra }
+        let steps = (budget.steps / 6).max(pages);
+        let times = in_turn(
+            budget.rounds,
+            || read_zeros(&region, &apart, steps),
+            || read_zeros(&dense, &beside, steps),
+        );
+        point(pages, &times)
     };
-    Ok(sizes(most).map(point).collect())
+    Ok(sizes(most).map(of).collect())
 }
 
 /// Whether a huge page that was read once is there as a whole.
@@ -87,36 +121,41 @@ fn is_resident(page: *mut u8) -> bool {
 }
 
 /// Nanoseconds per load where each depends on the one before, which was a zero: their places come from a list.
-fn read_zeros(region: &Region, places: &[usize], steps: usize, rounds: usize) -> Spread {
+fn read_zeros(region: &Region, places: &[usize], steps: usize) -> Vec<f64> {
     let start = region.start().cast_const();
-    let (mut at, mut value) = (0, 0);
-    let mut times = Vec::new();
-    for round in 0..=rounds {
+    let (mut at, mut value, mut nanos) = (0, 0, 0.0);
+    // The first time warms the caches.
+    for _ in 0..2 {
         let begin = OwnTime::now();
         for _ in 0..steps {
             // SAFETY: A place of the region, whose bytes are all zero.
             value = unsafe { start.add(places[at] + value).cast::<usize>().read_volatile() };
             at = if at + 1 == places.len() { 0 } else { at + 1 };
         }
-        // The first round warms the caches.
-        if round > 0 {
-            times.push(begin.nanos() / steps as f64);
-        }
+        nanos = begin.nanos();
     }
     black_box(value);
-    Spread::of(times)
+    vec![nanos / steps as f64]
 }
 
-/// By the number of chains, over all base pages of `small`.
+/// By the number of chains, over all base pages of `small`. All numbers take turns.
 pub fn walks(small: &Region, dense: &Region, budget: Budget) -> Vec<Walks> {
+    const CHAINS: [usize; 5] = [1, 2, 4, 8, 16];
     let pages = small.bytes() / BASE;
-    let of = |chains: usize| {
-        let steps = (budget.steps / chains).max(pages / chains);
-        let apart = Chase::over_pages(small, pages, chains).run(steps, budget.rounds);
-        let dense = Chase::over_lines(dense, pages * LINE, chains).run(steps, budget.rounds);
-        Walks { chains, apart, dense }
+    let (apart, beside) = (Chase::over_pages(small, pages), Chase::over_lines(dense, pages * LINE));
+    let mut times = CHAINS.map(|_| (Vec::new(), Vec::new()));
+    for _ in 0..budget.rounds {
+        for (chains, times) in CHAINS.into_iter().zip(&mut times) {
+            let steps = (budget.steps / 6).max(pages) / chains;
+            times.0.extend(apart.run_chains(chains, steps, 1));
+            times.1.extend(beside.run_chains(chains, steps, 1));
+        }
+    }
+    let of = |(chains, (apart, dense)): (usize, (Vec<f64>, Vec<f64>))| {
+        let quiet = (least(&apart), least(&dense));
+        Walks { chains, apart: Spread::of(apart), dense: Spread::of(dense), quiet }
     };
-    [1, 2, 4, 8, 16].map(of).to_vec()
+    CHAINS.into_iter().zip(times).map(of).collect()
 }
 
 #[cfg(test)]

@@ -13,12 +13,16 @@ pub fn core(sheet: &mut Sheet, machine: &Measured, base: &Base) -> f64 {
     sheet.line("[core]");
     let count = machine.processor.count.clamp(1, 1024) as u32;
     if base.has_groups {
-        sheet.assume("core.groups, core.count", "its cores are of several kinds, which the kernel does not tell");
+        sheet.assume(
+            "core.groups, core.count",
+            "its cores are of several kinds, which the kernel does not tell",
+        );
     } else {
         sheet.line(format!("count = {count}"));
         sheet.told("core.count");
         if !count.is_multiple_of(base.threads.max(1)) {
-            sheet.comment(format!("{count} are no whole number of cores with {} threads each.", base.threads));
+            sheet
+                .comment(format!("{count} are no whole number of cores with {} threads each.", base.threads));
             sheet.line("threads = 1");
         }
     }
@@ -41,13 +45,14 @@ pub fn core(sheet: &mut Sheet, machine: &Measured, base: &Base) -> f64 {
 
 pub fn translation(sheet: &mut Sheet, machine: &Measured, base: &Base, clock: f64) {
     let (small, large) = (machine.base_tlbs(), machine.huge_tlbs());
+    let count = repetitions(machine);
     for (size, tlbs) in [("4k", small), ("2m", large)] {
         let array = base.first_tlbs.iter().find(|array| array.sizes.iter().any(|one| one == size));
         let table = format!("translation.l1d.{size}");
         match (tlbs.first, array) {
             (Some(knee), Some(array)) => {
                 sheet.line(format!("[{table}]"));
-                entries(sheet, &table, array, knee);
+                entries(sheet, &table, array, knee, count);
                 sheet.line("");
             }
             _ => sheet.assume(&table, &why_no_knee(machine, size, "first")),
@@ -57,7 +62,8 @@ pub fn translation(sheet: &mut Sheet, machine: &Measured, base: &Base, clock: f6
     if let Some(knee) = latency {
         sheet.line("[translation.l2]");
         sheet.comment("What a load on base pages takes longer where only the level-2 TLB has the page.");
-        let plateau = plateau(&machine.base_translation, knee.below, small.second.map(|second| second.at_least));
+        let plateau =
+            plateau(&machine.base_translation, knee.exceeds, small.second.map(|second| second.fits));
         sheet.measured(&plateau, 1.0, "ns");
         let cycles = Form { least: 0.0, ..Form::CYCLES };
         sheet.key("translation.l2", "latency", plateau.times(clock / 1e9), &cycles);
@@ -77,6 +83,10 @@ pub fn translation(sheet: &mut Sheet, machine: &Measured, base: &Base, clock: f6
         Err(reason) => sheet.comment(format!("TLBs of 2 MiB pages were not measured: {reason}.")),
     }
     sheet.line("");
+}
+
+fn repetitions(machine: &Measured) -> usize {
+    machine.base_translation.first().map_or(0, |point| point.extra.count)
 }
 
 fn why_no_knee(machine: &Measured, size: &str, level: &str) -> String {
@@ -102,18 +112,20 @@ fn plateau(points: &[Point], from: u64, until: Option<u64>) -> Spread {
 }
 
 /// Entries and ways of a TLB. The preset's number stands where the knee agrees with it.
-fn entries(sheet: &mut Sheet, table: &str, array: &Array, knee: Knee) {
-    let agrees = (knee.at_least..knee.below).contains(&u64::from(array.entries));
-    let entries = if agrees { u64::from(array.entries) } else { knee.at_least };
+fn entries(sheet: &mut Sheet, table: &str, array: &Array, knee: Knee, count: usize) {
+    let agrees = (knee.fits + 1..=knee.exceeds).contains(&u64::from(array.entries));
+    let entries = if agrees { u64::from(array.entries) } else { knee.exceeds };
     let entries = entries.clamp(1, 16_384) as u32;
-    let (low, high) = (knee.at_least as f64, knee.below as f64 - 1.0);
+    let (low, high) = (knee.fits as f64 + 1.0, knee.exceeds as f64);
     let beside = if agrees { "; the preset's number lies between" } else { "" };
     sheet.comment(format!(
         "Measured: {} pages fit and {} do not, which takes {:.1} ns{beside}.",
-        knee.at_least, knee.below, knee.beyond
+        knee.fits, knee.exceeds, knee.beyond
     ));
-    let value = Spread { median: f64::from(entries), low, high, count: 1 };
-    let ways = array.ways.map(|ways| (1..=ways.max(1)).rev().find(|ways| entries.is_multiple_of(*ways)).unwrap_or(1));
+    let value = Spread { median: f64::from(entries), low, high, count };
+    let ways = array
+        .ways
+        .map(|ways| (1..=ways.max(1)).rev().find(|ways| entries.is_multiple_of(*ways)).unwrap_or(1));
     sheet.key(table, "entries", value, &Form::count(16_384.0));
     sheet.line(match ways {
         Some(ways) => format!("ways = {ways}"),
@@ -123,7 +135,7 @@ fn entries(sheet: &mut Sheet, table: &str, array: &Array, knee: Knee) {
 
 /// Arrays have no names, so all are stated where one was measured.
 fn second_tlbs(sheet: &mut Sheet, machine: &Measured, base: &Base) {
-    let knee = machine.base_tlbs().second;
+    let (knee, count) = (machine.base_tlbs().second, repetitions(machine));
     let at = base.second_tlbs.iter().position(|array| array.sizes.iter().any(|size| size == "4k"));
     let (Some(knee), Some(at)) = (knee, at) else {
         sheet.assume("translation.l2.array", &why_no_knee(machine, "4k", "second"));
@@ -134,21 +146,24 @@ fn second_tlbs(sheet: &mut Sheet, machine: &Measured, base: &Base) {
         let sizes: Vec<String> = array.sizes.iter().map(|size| format!("\"{size}\"")).collect();
         sheet.line(format!("sizes = [{}]", sizes.join(", ")));
         if number == at {
-            entries(sheet, &format!("translation.l2.array.{number}"), array, knee);
+            entries(sheet, &format!("translation.l2.array.{number}"), array, knee, count);
         } else {
             sheet.line(format!("entries = {}", array.entries));
             sheet.line(array.ways.map_or("ways = \"full\"".to_owned(), |ways| format!("ways = {ways}")));
         }
         sheet.line("");
     }
-    sheet.assume("translation.l2.array.*.ways", "the rise is at the number of entries however many ways there are");
+    sheet.assume(
+        "translation.l2.array.*.ways",
+        "the rise is at the number of entries however many ways there are",
+    );
     if base.second_tlbs.len() > 1 {
         sheet.assume("the other arrays of translation.l2", "for pages of 1 GiB, of which memory has too few");
     }
     if let Some(large) = machine.huge_tlbs().second {
         sheet.comment(format!(
             "With 2 MiB pages {} fit and {} do not, which takes {:.1} ns.",
-            large.at_least, large.below, large.beyond
+            large.fits, large.exceeds, large.beyond
         ));
     }
 }
@@ -157,17 +172,26 @@ fn walkers(sheet: &mut Sheet, machine: &Measured, base: &Base) {
     let overlap = machine.walk_overlap();
     sheet.line("[translation]");
     for one in &machine.walks {
-        sheet.comment(format!(
-            "{} chains of loads over pages that no TLB holds: {:.2} ns per load (quartiles {:.2} to {:.2}); side by side {:.2} ns.",
-            one.chains, one.apart.median, one.apart.low, one.apart.high, one.dense.median
-        ));
+        let s = if one.chains == 1 { "" } else { "s" };
+        sheet.measured(
+            &one.apart,
+            1.0,
+            &format!("ns per load of {} chain{s} over pages that no TLB holds", one.chains),
+        );
+        sheet.comment(format!("At best {:.2} ns, and {:.2} ns side by side.", one.quiet.0, one.quiet.1));
     }
     match overlap {
         Some(overlap) if overlap.saturated || overlap.walks > f64::from(base.walkers) + 0.5 => {
             let first = machine.walks[0];
             let walk = first.apart.minus(first.dense);
-            let best = machine.walks.iter().min_by(|one, next| one.apart.median.total_cmp(&next.apart.median));
+            let best = machine.walks.iter().min_by(|one, next| one.quiet.0.total_cmp(&next.quiet.0));
             let at_once = walk.over(best.unwrap_or(&first).apart);
+            let at_once = Spread {
+                median: overlap.walks,
+                low: at_once.low.min(at_once.median),
+                high: at_once.high.max(at_once.median),
+                ..at_once
+            };
             sheet.comment("The time of a walk over the time per load is the number of walks at once.");
             sheet.key("translation", "walkers", at_once, &Form::count(64.0));
         }
@@ -175,16 +199,18 @@ fn walkers(sheet: &mut Sheet, machine: &Measured, base: &Base) {
             "translation.walkers",
             &format!("at least {:.1} walks were under way at once, and no more were needed", overlap.walks),
         ),
-        None => sheet.assume("translation.walkers", "no time of walks was seen"),
+        None => sheet
+            .assume("translation.walkers", "no time of walks was seen, or the times contradict each other"),
     }
 }
 
 /// All points, for those who would see knees of their own.
 fn curve(sheet: &mut Sheet, size: &str, points: &[Point]) {
     let points: Vec<String> =
-        points.iter().map(|point| format!("{}: {:.1}", point.pages, point.extra.median)).collect();
+        points.iter().map(|point| format!("{}: {:.1}", point.pages, point.quiet)).collect();
     sheet.comment(format!(
-        "Measured: ns that a load takes longer where it takes turns with others in so many pages of {size}:"
+        "Measured: ns that a load takes longer where it takes turns with others in so many pages of {size}, the least \
+         disturbed repetition of each:"
     ));
     sheet.comment(points.join(", "));
 }
@@ -219,13 +245,23 @@ pub fn caches(sheet: &mut Sheet, machine: &Measured, base: &Base, clock: f64) ->
         } else {
             sheet.assume(
                 &format!("{table}.capacity, {table}.ways"),
-                &format!("the kernel's {} bytes and {} ways are no cache that can be simulated", cache.bytes, cache.ways),
+                &format!(
+                    "the kernel's {} bytes and {} ways are no cache that can be simulated",
+                    cache.bytes, cache.ways
+                ),
             );
         }
-        sheet.measured(latency, 1.0, "ns per load over half of it, or four times the cache before; huge pages");
+        sheet.measured(
+            latency,
+            1.0,
+            "ns per load over half of it, or four times the cache before; huge pages",
+        );
         let value = undisturbed(machine, at, base, clock);
         if value.median < latency.median {
-            sheet.comment(format!("Something disturbed it: what lies behind answers in {:.1} ns.", value.median));
+            sheet.comment(format!(
+                "Something disturbed it: what lies behind answers in {:.1} ns.",
+                value.median
+            ));
         }
         sheet.key(&table, "latency", value.times(clock / 1e9), &Form::CYCLES);
         if level == "l1" {
@@ -242,7 +278,9 @@ pub fn caches(sheet: &mut Sheet, machine: &Measured, base: &Base, clock: f64) ->
     for level in ["l1", "l2", "llc"].iter().skip(machine.cache_latency.len()) {
         sheet.assume(&format!("cache.{level}"), "the kernel does not describe it");
     }
-    sheet.comment("The model has no key for a cache's bandwidth: it follows from latency and lines under way.");
+    sheet.comment(
+        "The model has no key for a cache's bandwidth: it follows from latency and lines under way.",
+    );
     sheet.assume(
         "cache.l2.outstanding, cache.llc.outstanding",
         "the misses of level 1 that are under way bound what can be seen of them",
@@ -278,19 +316,25 @@ pub fn prefetcher(sheet: &mut Sheet, machine: &Measured, base: &Base) {
     sheet.line("[cache.prefetcher]");
     let random = machine.memory_latency();
     for stride in &machine.strides {
-        let apart = if stride.lines == 1 { "Lines in order".to_owned() } else { format!("Every {}th line", stride.lines) };
-        sheet.comment(format!(
-            "{apart}: {:.1} ns per load that depends on the one before (quartiles {:.1} to {:.1}), {:.2} of one in random order.",
-            stride.time.median,
-            stride.time.low,
-            stride.time.high,
-            stride.time.median / random.median.max(0.001)
-        ));
+        let s = if stride.lines == 1 { "" } else { "s" };
+        let share = 100.0 * stride.time.median / random.median.max(0.001);
+        sheet.measured(
+            &stride.time,
+            1.0,
+            &format!(
+                "ns per load {} line{s} behind the one before, {share:.0} % of one in random order",
+                stride.lines
+            ),
+        );
     }
     let next = machine.strides.first().map_or(random, |stride| stride.time);
     let found = machine.prefetched();
     match found {
-        Some(lines) => sheet.comment(format!("Loads in order are prefetched up to {lines} lines apart.")),
+        Some(lines) => {
+            let is_last = machine.strides.last().is_some_and(|stride| stride.lines == lines);
+            let more = if is_last { ", the largest distance that was tried" } else { "" };
+            sheet.comment(format!("Loads in order are prefetched up to {lines} lines apart{more}."));
+        }
         None => sheet.comment("Loads in order take more than half of what others take."),
     }
     let is_off = found.is_none() && next.median > 0.8 * random.median;
@@ -298,7 +342,10 @@ pub fn prefetcher(sheet: &mut Sheet, machine: &Measured, base: &Base) {
         sheet.line(format!("enabled = {}", found.is_some()));
         sheet.cite("cache.prefetcher.enabled", next.count);
     } else {
-        sheet.assume("cache.prefetcher.enabled", "what was measured lies between on and off, or the preset has no streams");
+        sheet.assume(
+            "cache.prefetcher.enabled",
+            "what was measured lies between on and off, or the preset has no streams",
+        );
     }
     sheet.assume("cache.prefetcher.streams, cache.prefetcher.degree", "the times do not tell them apart");
     sheet.line("");

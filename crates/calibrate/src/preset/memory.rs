@@ -25,7 +25,10 @@ pub fn tiers(sheet: &mut Sheet, machine: &Measured, base: &Base, last_level: Spr
                 0 => "without processors".to_owned(),
                 processors => format!("with {processors} processors"),
             };
-            sheet.comment(format!("Node {}, {where_}, from the processors of node {}.", memory.node.id, home.node.id));
+            sheet.comment(format!(
+                "Node {}, {where_}, from the processors of node {}.",
+                memory.node.id, home.node.id
+            ));
         }
         if at >= base.tiers.len() {
             sheet.line(format!("device = \"{}\"", tier.name));
@@ -70,11 +73,13 @@ pub fn tiers(sheet: &mut Sheet, machine: &Measured, base: &Base, last_level: Spr
         tiers.iter().map(|tier| format!("tier.{}", tier.name)).collect::<Vec<_>>().join(", ")
     };
     if let Some(rest @ [_, ..]) = base.tiers.get(machine.memory.len()..) {
-        let count = machine.memory.len();
-        let nodes = if count == 1 { "node" } else { "nodes" };
-        sheet.assume(&names(rest), &format!("{count} memory {nodes} could be measured here"));
+        let why = match machine.memory.len() {
+            1 => "one memory node could be measured here".to_owned(),
+            count => format!("{count} memory nodes could be measured here"),
+        };
+        sheet.assume(&names(rest), &why);
     }
-    sheet.assume("device", "banks and channels cannot be told from the times of loads");
+    sheet.assume("device.*", "banks and channels cannot be told from the times of loads");
     sheet.line("");
 }
 
@@ -87,7 +92,10 @@ fn capacity(sheet: &mut Sheet, table: &str, total: u64, left: u64) -> u64 {
     let mib = total.min(left) >> 20;
     if mib == 0 {
         sheet.line("capacity = \"1 GiB\"");
-        sheet.assume(&format!("{table}.capacity"), "the kernel does not tell it, or others have all that can be simulated");
+        sheet.assume(
+            &format!("{table}.capacity"),
+            "the kernel does not tell it, or others have all that can be simulated",
+        );
         return left.min(1 << 30);
     }
     sheet.comment(match total <= left {

@@ -114,7 +114,7 @@ impl Sheet {
 
     /// Keys that are the preset's, and why: also at the place where they would stand.
     pub fn assume(&mut self, keys: &str, why: &str) {
-        self.comment(format!("From {}: {keys}; {why}.", self.base));
+        self.comment(format!("Not measured, from {}: {keys} ({why}).", self.base));
         self.assumed.push(format!("{keys}: from {}; {why}", self.base));
     }
 

@@ -20,9 +20,12 @@ pub fn faults(sheet: &mut Sheet, machine: &Measured, preset: &Base) {
         sheet.assume("os.reserved, os.memory", "what the kernel holds is that of an idle server");
     }
     sheet.measured(&base.times(1e-3), 1.0, "us for the first store to a base page");
-    let (Some(costs), Some(held), Some(cold)) = (machine.faults(), machine.huge_fault_held, machine.huge_fault)
+    let (Some(costs), Some(held), Some(cold)) =
+        (machine.faults(), machine.huge_fault_held, machine.huge_fault)
     else {
-        sheet.comment("No huge page was had, so the zeroing in it cannot be told apart: all of it counts as path.");
+        sheet.comment(
+            "No huge page was had, so the zeroing in it cannot be told apart: all of it counts as path.",
+        );
         sheet.key("os", "fault_cost", *base, &Form::NANOSECONDS);
         sheet.assume(
             "os.zero_bandwidth, os.huge_zero_bandwidth",
@@ -83,7 +86,11 @@ fn moves(sheet: &mut Sheet, machine: &Measured) {
     };
     for one in calls {
         let s = if one.pages == 1 { "" } else { "s" };
-        sheet.measured(&one.call.times(1e-3), 1.0, &format!("us for move_pages of {} base page{s}", one.pages));
+        sheet.measured(
+            &one.call.times(1e-3),
+            1.0,
+            &format!("us for move_pages of {} base page{s}", one.pages),
+        );
     }
     let (first, before, last) = (calls[0], calls[calls.len() - 2], calls[calls.len() - 1]);
     let each = last.call.minus(before.call).times(1.0 / (last.pages - before.pages).max(1) as f64);
@@ -107,7 +114,9 @@ fn moves(sheet: &mut Sheet, machine: &Measured) {
 pub fn compression(sheet: &mut Sheet, machine: &Measured) {
     match &machine.compression {
         Ok(found) => {
-            sheet.comment(format!("Compressed memory ({ALGORITHM}). Not in a key: no simulated machine has a compressed tier."));
+            sheet.comment(format!(
+                "Compressed memory ({ALGORITHM}). Not in a key: no simulated machine has a compressed tier."
+            ));
             sheet.measured(&found.compress.times(1e-3), 1.0, "us to compress a page of 4 KiB");
             sheet.measured(&found.decompress.times(1e-3), 1.0, "us to decompress it");
             let ratio = found.ratio;

@@ -21,7 +21,7 @@ fn cache(kib: u64, ways: u32, sharers: usize) -> Cache {
 }
 
 fn points(extras: &[(u64, f64)]) -> Vec<Point> {
-    extras.iter().map(|(pages, extra)| Point { pages: *pages, extra: exact(*extra) }).collect()
+    extras.iter().map(|(pages, extra)| Point { pages: *pages, extra: exact(*extra), quiet: *extra }).collect()
 }
 
 fn node(id: i32, processors: usize, latency: f64) -> NodeMemory {
@@ -53,18 +53,25 @@ fn zen5() -> Measured {
         memory_interval: exact(22.0),
         base_translation: points(&[
             (64, 0.0),
-            (96, 0.1),
-            (112, 2.0),
+            (80, 0.1),
+            (96, 2.0),
             (2048, 2.0),
-            (4096, 2.0),
-            (5120, 14.1),
+            (3584, 2.0),
+            (4096, 14.1),
             (16_384, 17.8),
         ]),
         huge_translation: Err("the system maps no huge page of zeros".to_owned()),
         walks: [(1, 30.0, 12.0), (2, 15.0, 6.0), (4, 7.5, 3.0), (8, 4.5, 1.5), (16, 4.4, 1.0)]
-            .map(|(chains, apart, dense)| Walks { chains, apart: exact(apart), dense: exact(dense) })
+            .map(|(chains, apart, dense)| Walks {
+                chains,
+                apart: exact(apart),
+                dense: exact(dense),
+                quiet: (apart, dense),
+            })
             .to_vec(),
-        strides: [(1, 8.0), (2, 12.0), (4, 150.0)].map(|(lines, ns)| Stride { lines, time: exact(ns) }).to_vec(),
+        strides: [(1, 8.0), (2, 12.0), (4, 150.0)]
+            .map(|(lines, ns)| Stride { lines, time: exact(ns) })
+            .to_vec(),
         memory: vec![node(0, 2, 176.0)],
         skipped: Vec::new(),
         copies: vec![Rate { kind: Kind::Copy, threads: 1, rate: exact(20e9) }],
@@ -116,7 +123,11 @@ fn base_of(name: &str) -> Base {
             .translation
             .l1d
             .iter()
-            .map(|(size, tlb)| Array { sizes: vec![size.name().to_owned()], entries: tlb.entries, ways: ways(tlb.ways) })
+            .map(|(size, tlb)| Array {
+                sizes: vec![size.name().to_owned()],
+                entries: tlb.entries,
+                ways: ways(tlb.ways),
+            })
             .collect(),
         second_tlbs: design
             .translation
@@ -220,7 +231,7 @@ fn what_was_not_measured_is_marked_with_the_reason() {
     let one = marks(&zen5());
     for expected in [
         "translation.l1d.2m: from zen5-turin; the system maps no huge page of zeros",
-        "tier.remote: from zen5-turin; 1 memory node could be measured here",
+        "tier.remote: from zen5-turin; one memory node could be measured here",
         "os.costs.order, os.costs.allocate, os.costs.unmap, os.costs.map, os.costs.free: from zen5-turin; this machine has one memory node",
     ] {
         assert!(one.iter().any(|entry| entry == expected), "{expected} in {one:#?}");
@@ -260,7 +271,7 @@ fn no_cache_answers_later_than_what_lies_behind_it() {
     let table: toml::Table = text.parse().unwrap();
     assert_eq!(value(&table, "cache.l2.latency").as_str(), Some("56 cycles"), "as the last level");
     assert!(text.contains("# Something disturbed it: what lies behind answers in 14.0 ns."), "{text}");
-    assert_eq!(text.matches("disturbed").count(), 1);
+    assert_eq!(text.matches("Something disturbed").count(), 1);
 
     machine.cache_latency[2] = exact(500.0);
     let table = written(&machine);
@@ -289,7 +300,7 @@ fn the_spread_of_what_was_measured_is_in_the_ledger() {
         ("tier.dram.path_latency", "98.0 ns .. 121.0 ns"),
         ("cache.l1.outstanding", "7 .. 9"),
         ("cache.llc.latency", "52 cycles .. 64 cycles"),
-        ("translation.l1d.4k.entries", "96 .. 111"),
+        ("translation.l1d.4k.entries", "81 .. 96"),
         ("os.costs.shootdown", "2500.0 ns .. 2500.0 ns"),
         ("tier.remote.link.read_bandwidth", "60.00 GB/s .. 60.00 GB/s"),
     ] {
@@ -302,7 +313,7 @@ fn the_spread_of_what_was_measured_is_in_the_ledger() {
 fn the_text_is_read_by_people() {
     let text = write(&zen5(), &base(), "2026-11-23");
     for expected in [
-        "# Measured: 96 pages fit and 112 do not, which takes 2.0 ns; the preset's number lies between.",
+        "# Measured: 80 pages fit and 96 do not, which takes 2.0 ns; the preset's number lies between.",
         "# Measured: 30.00 GB/s, two reads to a write, 1 thread; quartiles 30.00 to 30.00, 3 repetitions.",
         "# Loads in order are prefetched up to 2 lines apart.",
         "# Measured: 9.00 us to compress a page of 4 KiB; quartiles 9.00 to 9.00, 3 repetitions.",
@@ -369,7 +380,11 @@ fn any_machine() -> impl Strategy<Value = Measured> {
             let mut spreads = spreads.into_iter().cycle();
             let mut next = || spreads.next().unwrap();
             let points = |extras: Vec<Spread>| {
-                extras.into_iter().enumerate().map(|(at, extra)| Point { pages: 16 + 200 * at as u64, extra }).collect()
+                extras
+                    .into_iter()
+                    .enumerate()
+                    .map(|(at, extra)| Point { pages: 16 + 200 * at as u64, extra, quiet: extra.low })
+                    .collect()
             };
             let mut machine = with_two_nodes();
             machine.processor.count = count;
@@ -380,8 +395,12 @@ fn any_machine() -> impl Strategy<Value = Measured> {
             (machine.base_fault, machine.memory_interval) = (next(), next());
             (machine.huge_fault_held, machine.huge_fault) = (Some(next()), is_whole.then(&mut next));
             machine.base_translation = points(small);
-            machine.huge_translation = if is_whole { Ok(points(large)) } else { Err("a \"reason\"".to_owned()) };
-            machine.walks.iter_mut().for_each(|one| (one.apart, one.dense) = (next(), next()));
+            machine.huge_translation =
+                if is_whole { Ok(points(large)) } else { Err("a \"reason\"".to_owned()) };
+            machine.walks.iter_mut().for_each(|one| {
+                (one.apart, one.dense) = (next(), next());
+                one.quiet = (one.apart.low, one.dense.low);
+            });
             machine.strides.iter_mut().for_each(|one| one.time = next());
             machine.memory.clear();
             for (id, (total, latency)) in nodes.into_iter().enumerate() {
