@@ -1,8 +1,8 @@
 //! What compressed memory takes: a page of 4 KiB compressed and brought back, by Zstandard at the level of Linux's zram and
 //! zswap (3).
 //!
-//! The contents are those of a program: pages of this one's file, which are code and tables, and pages that it makes as heaps
-//! look: records of pointers, small numbers and text, with zeros between. A page of zeros alone is none of them, as kernels
+//! The contents are those of a program: pages of this program's file, which are code and tables, and pages that look like a
+//! heap: records of pointers, small numbers and text, with zeros between. A page of zeros alone is none of them, as kernels
 //! store those without compressing.
 
 use crate::clock::OwnTime;

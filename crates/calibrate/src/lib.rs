@@ -1,5 +1,6 @@
 //! Measures the machine it runs on: page faults, zeroing, latencies and bandwidths of caches and of each node's memory,
-//! misses and page walks in flight, TLBs, prefetching, TLB shootdowns, moves between nodes, compression. The result is a machine preset ([`preset`]) in which each value states its spread.
+//! misses and page walks in flight, TLBs, prefetching, TLB shootdowns, moves between nodes, compression. The result is a
+//! machine preset ([`preset`]) in which each value states its spread.
 //!
 //! Everything is measured from inside a process, without performance counters and without privileges. Memory is bounded
 //! ([`Budget`]), no setting of the system changes, and nothing is left behind. What cannot be measured this way is taken

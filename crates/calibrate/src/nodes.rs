@@ -9,7 +9,7 @@ use std::path::Path;
 pub struct Node {
     /// The kernel's number of it.
     pub id: i32,
-    /// Its processors that this process may run on; none in memory that stands apart.
+    /// Processors of the node that this process may run on; none in memory that stands apart.
     pub processors: Vec<usize>,
     /// Bytes of memory.
     pub total: u64,

@@ -7,9 +7,9 @@ use std::path::Path;
 /// A data cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cache {
-    /// Its capacity.
+    /// Capacity.
     pub bytes: u64,
-    /// Its ways.
+    /// Number of ways.
     pub ways: u32,
     /// Processors that share it.
     pub sharers: usize,

@@ -3,7 +3,7 @@
 /// A tier of the preset.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BaseTier {
-    /// Its name.
+    /// The tier's name.
     pub name: String,
     /// Nanoseconds of an idle read of its device, from the controller on.
     pub device_ns: f64,
@@ -16,18 +16,18 @@ pub struct BaseTier {
 pub struct Array {
     /// Page sizes that share it: `4k`, `2m`, `1g`.
     pub sizes: Vec<String>,
-    /// Its entries.
+    /// Number of entries.
     pub entries: u32,
-    /// Its ways; none where it is fully associative.
+    /// Number of ways; none where it is fully associative.
     pub ways: Option<u32>,
 }
 
 /// The preset.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Base {
-    /// Its name.
+    /// The preset's name.
     pub name: String,
-    /// Its tiers, at least one.
+    /// The preset's tiers, at least one.
     pub tiers: Vec<BaseTier>,
     /// A tier of the device `ddr5-4800` with four channels, for a node that the preset has no tier for.
     pub spare: BaseTier,

@@ -19,7 +19,7 @@ pub fn core(sheet: &mut Sheet, machine: &Measured, base: &Base) -> f64 {
         );
     } else {
         sheet.line(format!("count = {count}"));
-        sheet.told("core.count");
+        sheet.reported("core.count");
         if !count.is_multiple_of(base.threads.max(1)) {
             sheet
                 .comment(format!("{count} are no whole number of cores with {} threads each.", base.threads));
@@ -241,7 +241,7 @@ pub fn caches(sheet: &mut Sheet, machine: &Measured, base: &Base, clock: f64) ->
         if is_possible(cache) {
             sheet.comment("The kernel's description of the processor.");
             sheet.line(format!("capacity = \"{} KiB\"\nways = {}", cache.bytes >> 10, cache.ways));
-            sheet.told(&format!("{table}.capacity, {table}.ways"));
+            sheet.reported(&format!("{table}.capacity, {table}.ways"));
         } else {
             sheet.assume(
                 &format!("{table}.capacity, {table}.ways"),

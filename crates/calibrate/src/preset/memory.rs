@@ -103,7 +103,7 @@ fn capacity(sheet: &mut Sheet, table: &str, total: u64, left: u64) -> u64 {
         false => "Of the kernel's MemTotal of the node what can be simulated.",
     });
     sheet.line(format!("capacity = \"{mib} MiB\""));
-    sheet.told(&format!("{table}.capacity"));
+    sheet.reported(&format!("{table}.capacity"));
     mib << 20
 }
 

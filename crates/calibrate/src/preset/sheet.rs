@@ -108,7 +108,7 @@ impl Sheet {
     }
 
     /// A key that the kernel tells.
-    pub fn told(&mut self, key: &str) {
+    pub fn reported(&mut self, key: &str) {
         self.cited.push(format!("{key}: as the kernel describes the machine"));
     }
 
