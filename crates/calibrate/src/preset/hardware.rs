@@ -226,6 +226,8 @@ fn undisturbed(machine: &Measured, at: usize, base: &Base, clock: f64) -> Spread
     };
     let own = machine.cache_latency[at];
     let from_here = &machine.cache_latency[at..count.min(3)];
+    // What is no number is behind nothing.
+    let behind = if behind.is_nan() { f64::INFINITY } else { behind };
     let least = |pick: fn(&Spread) -> f64| from_here.iter().map(pick).fold(behind, f64::min);
     Spread { median: least(|one| one.median), low: least(|one| one.low), ..own }
 }
