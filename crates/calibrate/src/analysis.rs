@@ -38,6 +38,88 @@ pub fn steps(curve: &[(u64, f64)], rise: f64) -> Vec<Step> {
     found
 }
 
+/// What a curve of added latencies says of the TLBs.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Tlbs {
+    /// The level-1 TLB.
+    pub first: Option<Knee>,
+    /// The same of the level-2 TLB. Missing it is a page walk.
+    pub second: Option<Knee>,
+}
+
+/// Where a curve rises. A TLB has more entries than `fits`, as a program also has pages for its code and stack, and not more
+/// than `exceeds`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Knee {
+    /// The largest number of pages before the rise.
+    pub fits: u64,
+    /// The next that was measured.
+    pub exceeds: u64,
+    /// Nanoseconds on the plateau behind it.
+    pub beyond: f64,
+}
+
+/// No level-1 TLB of a processor has many more entries than this, and no level-2 TLB fewer than that: where a curve has a
+/// single knee, it tells which of them it is.
+const LARGEST_FIRST: u64 = 256;
+const SMALLEST_SECOND: u64 = 500;
+
+/// The knees of a curve of nanoseconds that translation adds, by the number of pages. The first may hide: some
+/// processors miss a level-1 TLB at next to no cost. Whatever rises later is caches of page-table entries.
+pub fn tlbs(curve: &[(u64, f64)]) -> Tlbs {
+    // A TLB that still answers adds next to nothing, so a rise is one over a nanosecond.
+    let raised: Vec<(u64, f64)> = curve.iter().map(|(pages, extra)| (*pages, 1.0 + extra.max(0.0))).collect();
+    let steps = steps(&raised, 1.8);
+    let mut knees = steps.windows(2).filter_map(|pair| {
+        let below = curve.iter().map(|point| point.0).find(|pages| *pages > pair[0].until)?;
+        Some(Knee { fits: pair[0].until, exceeds: below, beyond: pair[1].level - 1.0 })
+    });
+    let first = knees.next();
+    match first {
+        Some(knee) if knee.fits >= SMALLEST_SECOND => Tlbs { first: None, second: Some(knee) },
+        _ => Tlbs {
+            first: first.filter(|knee| knee.fits <= LARGEST_FIRST),
+            second: knees.find(|knee| knee.exceeds >= SMALLEST_SECOND),
+        },
+    }
+}
+
+/// What the throughput of several chains of loads says of page walks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Overlap {
+    /// Walks under way at once, at most.
+    pub walks: f64,
+    /// Whether more chains stopped helping, so that this is all that the processor has; otherwise it has at least these.
+    pub saturated: bool,
+}
+
+/// `(chains, nanoseconds per load apart, and side by side)`, fewest chains first. None where no walk was seen.
+pub fn overlap(rates: &[(usize, f64, f64)]) -> Option<Overlap> {
+    let (_, apart, dense) = *rates.first()?;
+    let walk = apart - dense;
+    // Less than that is in the noise.
+    if walk < 2.0 {
+        return None;
+    }
+    let most = rates.iter().map(|(_, apart, _)| walk / apart).fold(0.0, f64::max);
+    // Several chains cannot be faster than each alone: the times are of a machine that was busy with something else.
+    if rates.iter().any(|(chains, several, _)| apart / several > 1.3 * *chains as f64) {
+        return None;
+    }
+    let saturated = rates.windows(2).last().is_some_and(|pair| {
+        let ((_, before, _), (_, last, last_dense)) = (pair[0], pair[1]);
+        // The last doubling paid less than a tenth, and loads without walks go on faster than that.
+        last > 0.9 * before && last > 1.3 * last_dense
+    });
+    Some(Overlap { walks: most.max(1.0), saturated })
+}
+
+/// How far apart loads in order may lie and still come sooner than loads in random order: the largest distance in lines up
+/// to which all take less than half of `random` nanoseconds. None where even neighbours do not.
+pub fn prefetched(times: &[(usize, f64)], random: f64) -> Option<usize> {
+    times.iter().take_while(|(_, time)| *time < random / 2.0).map(|(lines, _)| *lines).last()
+}
+
 /// The parts of a page fault.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FaultCosts {
@@ -55,7 +137,8 @@ pub struct FaultCosts {
 pub fn split_faults(base: f64, huge_held: f64, huge: f64) -> Option<FaultCosts> {
     const BASE_BYTES: f64 = 4096.0;
     const HUGE_BYTES: f64 = 2_097_152.0;
-    if huge_held <= base || huge < huge_held {
+    let is_possible = 0.0 < base && base < huge_held && huge_held <= huge && huge.is_finite();
+    if !is_possible {
         return None;
     }
     let zero_per_byte = (huge_held - base) / (HUGE_BYTES - BASE_BYTES);
@@ -107,6 +190,60 @@ mod tests {
     }
 
     #[test]
+    fn tlbs_are_the_knees_of_a_curve() {
+        // Made up: 64 entries and 7 cycles, 2048 entries, and caches of page-table entries that end at 8192 pages.
+        let sizes = [16u64, 32, 48, 64, 80, 128, 512, 1024, 1536, 2048, 2560, 4096, 8192, 16_384, 32_768];
+        let extra = |pages: u64| match pages {
+            0..=64 => 0.1,
+            65..=2048 => 2.1,
+            2049..=8192 => 14.0,
+            _ => 60.0,
+        };
+        let curve = sizes.map(|pages| (pages, extra(pages)));
+        let found = tlbs(&curve);
+        let first = found.first.unwrap();
+        assert_eq!((first.fits, first.exceeds), (64, 80));
+        assert!((first.beyond - 2.1).abs() < 0.01, "{found:?}");
+        let second = found.second.unwrap();
+        assert_eq!((second.fits, second.exceeds), (2048, 2560));
+        assert!((second.beyond - 14.0).abs() < 0.01, "{found:?}");
+
+        // A level-1 TLB that costs nothing to miss.
+        let hidden = curve.map(|(pages, extra)| (pages, if pages <= 2048 { 0.0 } else { extra }));
+        assert_eq!((tlbs(&hidden).first, tlbs(&hidden).second.unwrap().fits), (None, 2048));
+        // A level-2 TLB that was not reached.
+        let short = tlbs(&curve[..9]);
+        assert_eq!((short.first.unwrap().fits, short.second), (64, None));
+        // None at all, and noise.
+        let flat = sizes.map(|pages| (pages, if pages == 128 { 5.0 } else { -0.2 }));
+        assert_eq!(tlbs(&flat), Tlbs::default());
+        assert_eq!(tlbs(&[]), Tlbs::default());
+    }
+
+    #[test]
+    fn walks_overlap_until_all_walkers_are_busy() {
+        // Walks of 20 ns beside 10 ns of data: four at most.
+        let bound = [(1, 30.0, 10.0), (2, 15.0, 5.0), (4, 7.5, 2.5), (8, 5.0, 1.3), (16, 5.0, 1.0)];
+        assert_eq!(overlap(&bound), Some(Overlap { walks: 4.0, saturated: true }));
+        let open = overlap(&bound[..3]).unwrap();
+        assert!(!open.saturated && (open.walks - 20.0 / 7.5).abs() < 1e-9, "{open:?}");
+        // What memory bounds says nothing of walkers.
+        let memory = [(1, 120.0, 100.0), (2, 60.0, 50.0), (4, 58.0, 50.0)];
+        assert!(!overlap(&memory).unwrap().saturated);
+        assert_eq!(overlap(&[(1, 10.0, 9.5)]), None, "no walk was seen");
+        assert_eq!(overlap(&[(1, 300.0, 40.0), (2, 90.0, 9.0)]), None, "more than twice as fast by two");
+        assert_eq!(overlap(&[]), None);
+    }
+
+    #[test]
+    fn prefetching_ends_at_a_distance() {
+        let times = [(1, 5.0), (2, 9.0), (4, 20.0), (8, 70.0), (16, 20.0)];
+        assert_eq!(prefetched(&times, 80.0), Some(4), "what comes behind a slow one is chance");
+        assert_eq!(prefetched(&times, 9.0), None);
+        assert_eq!(prefetched(&[], 80.0), None);
+    }
+
+    #[test]
     fn faults_split_into_path_and_rates() {
         // Measured: 1.30 us, 28.2 us, 105 us.
         let costs = split_faults(1300.0, 28_200.0, 105_000.0).unwrap();
@@ -124,5 +261,7 @@ mod tests {
         assert_eq!(split_faults(1300.0, 1200.0, 1200.0), None, "no huge page was had");
         assert_eq!(split_faults(1300.0, 90_000.0, 80_000.0), None);
         assert_eq!(split_faults(100.0, 400_000.0, 500_000.0), None, "no path is left");
+        assert_eq!(split_faults(f64::NAN, 400_000.0, 500_000.0), None);
+        assert_eq!(split_faults(1300.0, 90_000.0, f64::INFINITY), None);
     }
 }

@@ -5,9 +5,9 @@
 //! disturbances. Everything is this process's own memory, and a call holds one page at a time.
 
 use crate::clock::{Stretch, is_disturbed};
+use crate::nodes::{allowed_processors, memory_nodes, pin};
 use crate::region::BASE;
 use crate::spread::Spread;
-use std::fs;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -157,7 +157,7 @@ fn beside(
         for &processor in others {
             std::thread::Builder::new().spawn_scoped(scope, move || {
                 // Where it is refused, the threads share processors as the system likes.
-                let _ = pin(processor);
+                let _ = pin(&[processor]);
                 let mut seen = 0;
                 while !board.end.load(Ordering::Relaxed) {
                     let turn = board.turn.load(Ordering::Acquire);
@@ -173,7 +173,7 @@ fn beside(
         // A thread of its own, so that the caller's processors stay what they are.
         let first = std::thread::Builder::new().spawn_scoped(scope, move || {
             let _end = end;
-            let _ = pin(processors[0]);
+            let _ = pin(&processors[..1]);
             let mut times = vec![Vec::new(); calls.len()];
             let stretch = Stretch::begin();
             for round in 0..effort.rounds {
@@ -293,59 +293,12 @@ fn other_node(at: *mut libc::c_void, nodes: &[i32]) -> io::Result<i32> {
     other.copied().ok_or_else(|| io::Error::other("move_pages: no other memory node"))
 }
 
-/// Memory nodes, as the kernel lists them.
-fn memory_nodes() -> Vec<i32> {
-    let list = fs::read_to_string("/sys/devices/system/node/has_memory").unwrap_or_default();
-    parse_list(&list)
-}
-
-/// Numbers of a list such as `0-2,5`; what cannot be read is left out.
-fn parse_list(list: &str) -> Vec<i32> {
-    let mut numbers = Vec::new();
-    for part in list.trim().split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        if let (Ok(first), Ok(last)) = (first.parse(), last.parse::<i32>()) {
-            numbers.extend(first..=last);
-        }
-    }
-    numbers
-}
-
 /// Whether a page can be moved between nodes, tried on one; if not, why.
 fn can_move(nodes: &[i32]) -> Result<(), String> {
     if nodes.len() < 2 {
         return Err("this machine has one memory node, and pages move between two".to_owned());
     }
     once(Call::MovePages, &Board::default(), 0, nodes).map(|_| ()).map_err(|error| error.to_string())
-}
-
-/// The processors that this thread may run on.
-fn allowed_processors() -> io::Result<Vec<usize>> {
-    // SAFETY: All bits zero is an empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: A set of the size that the call states.
-    if unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: Numbers within the set.
-    Ok((0..libc::CPU_SETSIZE as usize)
-        .filter(|&processor| unsafe { libc::CPU_ISSET(processor, &set) })
-        .collect())
-}
-
-/// Binds the calling thread to a processor.
-fn pin(processor: usize) -> io::Result<()> {
-    // SAFETY: All bits zero is an empty set, and the number is one that the set had.
-    let set = unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(processor, &mut set);
-        set
-    };
-    // SAFETY: A set of the size that the call states.
-    match unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
 }
 
 #[cfg(test)]
@@ -381,10 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_the_kernel() {
-        assert_eq!(parse_list("0\n"), [0]);
-        assert_eq!(parse_list("0-2,5\n"), [0, 1, 2, 5]);
-        assert_eq!(parse_list("\n"), [0i32; 0]);
+    fn pages_move_between_two_nodes() {
         assert!(can_move(&[0]).unwrap_err().contains("one memory node"));
     }
 }

@@ -1,5 +1,6 @@
-//! Measures the machine it runs on: page faults, zeroing, latencies of caches and memory, misses in flight, bandwidths,
-//! TLB shootdowns. The result is a machine preset ([`preset`]) in which each value states its spread.
+//! Measures the machine it runs on: page faults, zeroing, latencies and bandwidths of caches and of each node's memory,
+//! misses and page walks in flight, TLBs, prefetching, TLB shootdowns, moves between nodes, compression. The result is a
+//! machine preset ([`preset`]) in which each value states its spread.
 //!
 //! Everything is measured from inside a process, without performance counters and without privileges. Memory is bounded
 //! ([`Budget`]), no setting of the system changes, and nothing is left behind. What cannot be measured this way is taken
@@ -10,17 +11,22 @@ mod bandwidth;
 mod calls;
 mod chase;
 mod clock;
+mod compression;
 mod date;
 mod faults;
 mod measure;
+mod moves;
 pub mod native;
+mod nodes;
+mod prefetch;
 pub mod preset;
 mod processor;
 mod region;
 mod shootdown;
 mod spread;
+mod translation;
 
-pub use analysis::{FaultCosts, Step, split_faults, steps};
+pub use analysis::{FaultCosts, Step, Tlbs, split_faults, steps, tlbs};
 pub use calls::{Call, Calls, Effort, Point, measure_calls};
 pub use date::today;
 pub use measure::{Budget, Error, Measured, measure};

@@ -1,14 +1,19 @@
 //! All measurements of a machine, in order.
 
-use crate::analysis::{FaultCosts, split_faults};
-use crate::bandwidth::{self, Kind};
+use crate::analysis::{FaultCosts, Overlap, Tlbs, overlap, prefetched, split_faults, tlbs};
+use crate::bandwidth::{self, Kind, Memory, thread_counts};
 use crate::chase::Chase;
 use crate::clock::{OwnTime, Stretch, is_disturbed};
+use crate::compression::{self, Compression};
 use crate::faults;
+use crate::moves::{self, Moves};
+use crate::nodes::{Node, Pinned, allowed_processors, nodes};
+use crate::prefetch::{self, Stride};
 use crate::processor::Processor;
 use crate::region::{HUGE, Pages, Region};
 use crate::shootdown;
 use crate::spread::Spread;
+use crate::translation::{self, Point, Walks};
 
 /// How much a calibration may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +29,8 @@ pub struct Budget {
 impl Budget {
     /// About a minute, and a gigabyte.
     pub const FULL: Budget = Budget { bytes: 1 << 30, rounds: 11, steps: 300_000 };
+    /// A few seconds, and a quarter of a gigabyte, which large caches hold in part.
+    pub const QUICK: Budget = Budget { bytes: 256 << 20, rounds: 5, steps: 30_000 };
     /// As little as runs at all; the results mean nothing.
     pub const TINY: Budget = Budget { bytes: 8 << 20, rounds: 1, steps: 500 };
 }
@@ -45,11 +52,35 @@ pub enum Error {
     },
 }
 
+/// Bandwidth of so many threads.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rate {
+    /// What they do.
+    pub kind: Kind,
+    /// How many.
+    pub threads: usize,
+    /// Bytes per second of all together.
+    pub rate: Spread,
+}
+
+/// What was measured of the memory of one node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeMemory {
+    /// The node.
+    pub node: Node,
+    /// Nanoseconds of a load, on huge pages.
+    pub latency: Spread,
+    /// All kinds, by one thread and by one on each processor that measures.
+    pub rates: Vec<Rate>,
+}
+
 /// What was found. Times are in nanoseconds, rates in bytes per second.
 #[derive(Clone, Debug)]
 pub struct Measured {
     /// What the kernel says of the processor.
     pub processor: Processor,
+    /// Bytes that bandwidths were measured over.
+    pub bandwidth_bytes: usize,
     /// The share of a processor that the measurement had while it measured the clock; below 1 others ran as well.
     pub processor_share: f64,
     /// Cycles per second while one core is busy, where the processor is an x86-64 one.
@@ -62,18 +93,32 @@ pub struct Measured {
     pub huge_fault: Option<Spread>,
     /// A load from each data cache, nearest first, on huge pages.
     pub cache_latency: Vec<Spread>,
-    /// A load from memory, on huge pages.
-    pub memory_latency: Spread,
+    /// Reads and writes of each data cache.
+    pub cache_rates: Vec<Vec<Rate>>,
     /// A load from memory while one core has as many under way as it can.
     pub memory_interval: Spread,
-    /// Latency of a load over so many pages of 4 KiB, one line in each, less that of the same lines on huge pages.
-    pub translation: Vec<(u64, f64)>,
-    /// Bandwidth by kind, with one thread and with one on each processor.
-    pub bandwidth: Vec<(Kind, usize, Spread)>,
+    /// What a load on base pages takes longer than on few.
+    pub base_translation: Vec<Point>,
+    /// The same on pages of 2 MiB, or why it was not measured.
+    pub huge_translation: Result<Vec<Point>, String>,
+    /// Several chains over more base pages than TLBs hold.
+    pub walks: Vec<Walks>,
+    /// Loads in order.
+    pub strides: Vec<Stride>,
+    /// Each node's memory: the first is that of the processors that measure.
+    pub memory: Vec<NodeMemory>,
+    /// Nodes that were not measured, and why.
+    pub skipped: Vec<(i32, String)>,
+    /// Copies by all numbers of threads, each in its own node's memory.
+    pub copies: Vec<Rate>,
     /// A pair of mprotect calls on one page, alone.
     pub protect_alone: Spread,
     /// The same beside threads on all other processors; none on a single processor.
     pub protect_beside: Option<Spread>,
+    /// Moves to the second node, or why there are none.
+    pub moves: Result<Vec<Moves>, String>,
+    /// Compressed memory, or why it was not measured.
+    pub compression: Result<Compression, String>,
 }
 
 impl Measured {
@@ -88,10 +133,42 @@ impl Measured {
         is_disturbed(self.processor_share)
     }
 
-    /// Lines that one core has under way at most: the latency of one over the time per line.
-    pub fn lines_in_flight(&self) -> f64 {
-        self.memory_latency.median / self.memory_interval.median
+    /// A load from the memory of the processors that measured.
+    pub fn memory_latency(&self) -> Spread {
+        self.memory.first().map_or(Spread::of(Vec::new()), |memory| memory.latency)
     }
+
+    /// Lines that one core has under way at most: the latency of one over the time per line.
+    pub fn lines_in_flight(&self) -> Spread {
+        self.memory_latency().over(self.memory_interval)
+    }
+
+    /// The TLBs of 4 KiB pages.
+    pub fn base_tlbs(&self) -> Tlbs {
+        tlbs(&quiet(&self.base_translation))
+    }
+
+    /// The TLBs of 2 MiB pages.
+    pub fn huge_tlbs(&self) -> Tlbs {
+        self.huge_translation.as_ref().map_or(Tlbs::default(), |points| tlbs(&quiet(points)))
+    }
+
+    /// How many page walks one core has under way at once.
+    pub fn walk_overlap(&self) -> Option<Overlap> {
+        let quiet = self.walks.iter().map(|one| (one.chains, one.quiet.0, one.quiet.1));
+        overlap(&quiet.collect::<Vec<_>>())
+    }
+
+    /// Up to how many lines apart loads in order come sooner than others.
+    pub fn prefetched(&self) -> Option<usize> {
+        let times: Vec<(usize, f64)> =
+            self.strides.iter().map(|stride| (stride.lines, stride.time.median)).collect();
+        prefetched(&times, self.memory_latency().median)
+    }
+}
+
+fn quiet(points: &[Point]) -> Vec<(u64, f64)> {
+    points.iter().map(|point| (point.pages, point.quiet)).collect()
 }
 
 /// Measures this machine. `progress` is called with the name of the measurement that comes next.
@@ -102,6 +179,19 @@ pub fn measure(budget: Budget, progress: &mut dyn FnMut(&str)) -> Result<Measure
     let Budget { bytes, rounds, steps } = budget;
     let memory = |what, bytes| move |source| Error::Memory { what, bytes, source };
     let processor = Processor::here();
+    let mut allowed = allowed_processors().unwrap_or_default();
+    let mut nodes = nodes(&allowed);
+    if nodes.len() < 2 {
+        // A kernel without nodes has this memory all the same.
+        nodes.resize(1, Node::default());
+        nodes[0].processors.clone_from(&allowed);
+    }
+    // Those of the first node first, and no more than a quota of processor time is for.
+    let home = nodes[0].processors.clone();
+    allowed.sort_by_key(|one| !home.contains(one));
+    allowed.truncate(processor.count.max(1));
+    let home = &allowed[..home.len().clamp(1, allowed.len().max(1)).min(allowed.len())];
+    let _pinned = (nodes.len() > 1).then(|| Pinned::to(home));
 
     progress("clock");
     let stretch = Stretch::begin();
@@ -119,66 +209,173 @@ pub fn measure(budget: Budget, progress: &mut dyn FnMut(&str)) -> Result<Measure
         huge_fault = Some(faults::first_store(bytes, Pages::Huge, rounds).map_err(memory(what, bytes))?);
     }
 
-    progress("latencies");
+    progress("cache latencies");
     let region = Region::map(bytes / 2, Pages::Huge).map_err(memory("latencies", bytes / 2))?;
     region.touch(4096);
-    let chase = |bytes, chains| Chase::over_lines(&region, bytes, chains).run(steps, rounds);
-    // No more than four times the cache before: neighbours take their share of a last level.
-    let mut most = bytes / 2;
-    let mut cache_latency = Vec::new();
-    for (capacity, _) in &processor.caches {
-        cache_latency.push(chase((*capacity as usize / 2).min(most), 1));
-        most = (4 * *capacity as usize).min(bytes / 2);
-    }
-    let memory_latency = chase(bytes / 2, 1);
+    let latency = |bytes| Spread::of(Chase::over_lines(&region, bytes).run(steps, rounds));
+    let sizes = (0..processor.caches.len()).map(|at| footprint(&processor, at, 1).min(bytes / 2));
+    let cache_latency = sizes.map(latency).collect();
+
     progress("misses in flight");
-    let intervals = [4, 8, 12, 16, 24, 32].map(|chains| chase(bytes / 2, chains));
+    let chase = Chase::over_lines(&region, bytes / 2);
+    let intervals =
+        [4, 8, 12, 16, 24, 32].map(|chains| Spread::of(chase.run_chains(chains, steps / chains, rounds)));
     let shortest = intervals.into_iter().min_by(|one, next| one.median.total_cmp(&next.median));
-    let memory_interval = shortest.unwrap_or(memory_latency);
+    let memory_interval = shortest.unwrap_or(Spread::of(Vec::new()));
 
     progress("translation");
     let small = Region::map(bytes / 8, Pages::Base).map_err(memory("translation", bytes / 8))?;
-    let mut translation = Vec::new();
-    let mut pages = 16;
-    while pages * 4096 <= bytes / 8 {
-        let [on_base, on_huge] =
-            [&small, &region].map(|region| Chase::over_pages(region, pages).run(steps, rounds));
-        translation.push((pages as u64, on_base.median - on_huge.median));
-        pages *= 2;
-    }
-    drop((small, region));
+    small.touch(4096);
+    let base_translation = translation::base_curve(&small, &region, budget);
+    let walks = translation::walks(&small, &region, budget);
+    drop(small);
+    let huge_translation = translation::huge_curve((bytes / HUGE * 16).min(8192), budget);
 
-    progress("bandwidths");
-    let mut bandwidth = Vec::new();
-    for kind in [Kind::Read, Kind::Write, Kind::Copy] {
-        for threads in [1, processor.count] {
-            let each = bytes / 2 / processor.count;
-            let rate =
-                bandwidth::measure(kind, threads, each, rounds).map_err(memory("bandwidths", bytes / 2))?;
-            bandwidth.push((kind, threads, rate));
-        }
-    }
-    bandwidth.dedup_by(|one, other| (one.0, one.1) == (other.0, other.1));
+    progress("prefetching");
+    let strides = prefetch::strides(&region, budget);
+    drop(region);
 
-    progress("shootdowns");
-    let protect = |others| shootdown::protect(others, rounds).map_err(memory("shootdowns", 4096));
-    let protect_alone = protect(0)?;
-    let protect_beside = if processor.count > 1 { Some(protect(processor.count - 1)?) } else { None };
-    Ok(Measured {
+    progress("cache bandwidths");
+    let cache_rates = cache_rates(&processor, &allowed, rounds).map_err(memory("cache bandwidths", bytes))?;
+
+    let mut measured = Measured {
         processor,
+        bandwidth_bytes: bytes / 2,
         processor_share,
         frequency,
         base_fault,
         huge_fault_held,
         huge_fault,
         cache_latency,
-        memory_latency,
+        cache_rates,
         memory_interval,
-        translation,
-        bandwidth,
-        protect_alone,
-        protect_beside,
-    })
+        base_translation,
+        huge_translation,
+        walks,
+        strides,
+        memory: Vec::new(),
+        skipped: Vec::new(),
+        copies: Vec::new(),
+        protect_alone: Spread::of(Vec::new()),
+        protect_beside: None,
+        moves: Err("this machine has one memory node, and pages move between two".to_owned()),
+        compression: Err(String::new()),
+    };
+    let is_single = nodes.len() < 2;
+    for node in nodes {
+        match is_single {
+            true => progress("memory"),
+            false => progress(&format!("memory of node {}", node.id)),
+        }
+        let id = node.id;
+        match node_memory(node, !is_single, home, budget) {
+            Ok(found) => measured.memory.push(found),
+            Err(error) if measured.memory.is_empty() => return Err(memory("memory", bytes / 2)(error)),
+            Err(error) => measured.skipped.push((id, error.to_string())),
+        }
+    }
+    progress("copies");
+    for threads in thread_counts(allowed.len()) {
+        let of = Memory { each: bytes / 2 / threads, node: None, passes: 1 };
+        let rate = bandwidth::measure(Kind::Copy, &allowed[..threads.min(allowed.len())], of, rounds)
+            .map_err(memory("copies", bytes / 2))?;
+        measured.copies.push(Rate { kind: Kind::Copy, threads, rate });
+    }
+
+    progress("shootdowns");
+    let protect = |others: &[usize]| shootdown::protect(others, rounds).map_err(memory("shootdowns", 4096));
+    measured.protect_alone = protect(&[])?;
+    if allowed.len() > 1 {
+        let _first = Pinned::to(&allowed[..1]);
+        measured.protect_beside = Some(protect(&allowed[1..])?);
+    }
+
+    progress("moves between nodes");
+    if let [first, second, ..] = &measured.memory[..] {
+        measured.moves = moves::measure(first.node.id, second.node.id, rounds)
+            .map_err(|error| format!("move_pages: {error}"));
+    }
+    progress("compression");
+    let pages = (bytes >> 22).clamp(1, 256);
+    measured.compression = compression::measure(pages, rounds).map_err(|error| error.to_string());
+    Ok(measured)
+}
+
+/// Bytes that each of `threads` threads uses to measure a cache: half of its share, yet no more than four times the cache
+/// before, as neighbours take their part of a last level, and no less than twice that where there is room.
+fn footprint(processor: &Processor, at: usize, threads: usize) -> usize {
+    let cache = processor.caches[at];
+    let share = cache.bytes as usize / threads.min(cache.sharers).max(1);
+    match at.checked_sub(1).map(|before| processor.caches[before].bytes as usize) {
+        None => share / 2,
+        Some(before) => (share / 2).min(4 * before).max((2 * before).min(share)),
+    }
+    .max(4096)
+}
+
+/// Reads and writes of each cache, by one thread and by all.
+fn cache_rates(
+    processor: &Processor,
+    processors: &[usize],
+    rounds: usize,
+) -> std::io::Result<Vec<Vec<Rate>>> {
+    /// Bytes of each repetition of a thread: some milliseconds.
+    const BYTES: usize = 64 << 20;
+    let mut levels = Vec::new();
+    for at in 0..processor.caches.len() {
+        let mut rates = Vec::new();
+        for kind in [Kind::Read, Kind::Write] {
+            for threads in one_and_all(processors.len()) {
+                let each = footprint(processor, at, threads);
+                let passes = if rounds > 1 { (BYTES / each).max(1) } else { 1 };
+                let of = Memory { each, node: None, passes };
+                let rate = bandwidth::measure(kind, &processors[..threads], of, rounds)?;
+                rates.push(Rate { kind, threads, rate });
+            }
+        }
+        levels.push(rates);
+    }
+    Ok(levels)
+}
+
+fn one_and_all(processors: usize) -> Vec<usize> {
+    if processors < 2 { vec![processors] } else { vec![1, processors] }
+}
+
+/// Latency and bandwidths of a node's memory, from the given processors.
+fn node_memory(
+    node: Node,
+    is_bound: bool,
+    processors: &[usize],
+    budget: Budget,
+) -> std::io::Result<NodeMemory> {
+    let mut bytes = budget.bytes / 2;
+    if is_bound {
+        // What is free may lie in pieces.
+        bytes = bytes.min(node.free as usize / 2 / HUGE * HUGE);
+        if bytes < budget.bytes / 16 {
+            return Err(std::io::Error::other(format!("{} MiB are free, too few", node.free >> 20)));
+        }
+    }
+    let bound = is_bound.then_some(node.id);
+    let region = match bound {
+        Some(id) => Region::map_on(id, bytes, Pages::Huge)?,
+        None => Region::map(bytes, Pages::Huge)?,
+    };
+    let latency = Spread::of(Chase::over_lines(&region, bytes).run(budget.steps, budget.rounds));
+    if is_bound && !region.is_on(node.id)? {
+        return Err(std::io::Error::other("it has no room, the memory came from another node"));
+    }
+    drop(region);
+    let mut rates = Vec::new();
+    for kind in Kind::MEMORY {
+        for threads in one_and_all(processors.len()) {
+            let of = Memory { each: bytes / threads.max(1), node: bound, passes: 1 };
+            let rate = bandwidth::measure(kind, &processors[..threads], of, budget.rounds)?;
+            rates.push(Rate { kind, threads: threads.max(1), rate });
+        }
+    }
+    Ok(NodeMemory { node, latency, rates })
 }
 
 /// One huge page mapped, stored to and unmapped again and again: the kernel hands out the frame that it got back last.
@@ -220,17 +417,37 @@ fn frequency(_rounds: usize, _steps: usize) -> Option<Spread> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::processor::Cache;
 
     #[test]
     fn a_tiny_calibration_measures_everything() {
+        let before = allowed_processors().unwrap();
         let mut reported = Vec::new();
         let measured = measure(Budget::TINY, &mut |what| reported.push(what.to_owned())).unwrap();
-        assert_eq!(reported.len(), 7, "{reported:?}");
-        assert!(measured.base_fault.median > 0.0 && measured.memory_latency.median > 0.0);
-        assert!(measured.lines_in_flight() > 0.0);
+        assert_eq!(allowed_processors().unwrap(), before, "the caller may run where it could");
+        assert_eq!(reported.len(), 12 + measured.memory.len() + measured.skipped.len() - 1, "{reported:?}");
+        assert!(measured.base_fault.median > 0.0 && measured.memory_latency().median > 0.0);
+        assert!(measured.lines_in_flight().median > 0.0);
         assert_eq!(measured.cache_latency.len(), measured.processor.caches.len());
+        assert_eq!(measured.cache_rates.len(), measured.processor.caches.len());
         assert_eq!(measured.protect_beside.is_some(), measured.processor.count > 1);
-        assert_eq!(measured.translation[0].0, 16);
-        assert!(measured.bandwidth.iter().all(|(_, threads, rate)| *threads > 0 && rate.median > 0.0));
+        assert_eq!(measured.base_translation[0].pages, 16);
+        assert_eq!(measured.walks.len(), 5);
+        let rates = measured.memory.iter().flat_map(|node| &node.rates);
+        let rates = rates.chain(measured.cache_rates.iter().flatten()).chain(&measured.copies);
+        assert!(rates.clone().all(|one| one.threads > 0 && one.rate.median > 0.0));
+        assert!(Kind::MEMORY.iter().all(|kind| rates.clone().any(|one| one.kind == *kind)));
+        assert_eq!(measured.moves.is_ok(), measured.memory.len() > 1, "{:?}", measured.moves);
+        assert!(measured.compression.is_ok(), "{:?}", measured.compression);
+    }
+
+    #[test]
+    fn a_footprint_lies_in_its_cache_and_outside_the_one_before() {
+        let cache = |bytes, sharers| Cache { bytes, ways: 8, sharers };
+        let caches = vec![cache(32 << 10, 1), cache(1 << 20, 1), cache(32 << 20, 8)];
+        let processor = Processor { count: 8, caches, ..Processor::default() };
+        assert_eq!([0, 1, 2].map(|at| footprint(&processor, at, 1)), [16 << 10, 128 << 10, 4 << 20]);
+        assert_eq!(footprint(&processor, 2, 8), 2 << 20);
+        assert_eq!(footprint(&processor, 0, 8), 16 << 10, "private");
     }
 }

@@ -1,7 +1,19 @@
 //! What the kernel says of the processor: its name, how many may be used, its caches.
 
+use crate::nodes::parse_list;
 use std::fs;
 use std::path::Path;
+
+/// A data cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cache {
+    /// Capacity.
+    pub bytes: u64,
+    /// Number of ways.
+    pub ways: u32,
+    /// Processors that share it.
+    pub sharers: usize,
+}
 
 /// The processor as `/proc/cpuinfo` and `/sys/devices/system/cpu` describe it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,8 +26,8 @@ pub struct Processor {
     pub family: u32,
     /// Processors that this process may run on.
     pub count: usize,
-    /// Data caches by level, nearest first: bytes, and ways.
-    pub caches: Vec<(u64, u32)>,
+    /// Data caches by level, nearest first.
+    pub caches: Vec<Cache>,
     /// Whether a hypervisor runs below.
     pub guest: bool,
 }
@@ -50,10 +62,16 @@ impl Processor {
             };
             let bytes = size.trim().strip_suffix('K').and_then(|size| size.parse::<u64>().ok());
             if let (Some(kib), Ok(ways), true) = (bytes, ways.trim().parse(), kind.trim() != "Instruction") {
-                processor.caches.push((kib << 10, ways));
+                let sharers = parse_list(&read("shared_cpu_list").unwrap_or_default()).len().max(1);
+                processor.caches.push(Cache { bytes: kib << 10, ways, sharers });
             }
         }
         processor
+    }
+
+    /// Bytes of all last-level caches that the processors use together.
+    pub fn last_level(&self) -> u64 {
+        self.caches.last().map_or(0, |last| last.bytes * self.count.div_ceil(last.sharers) as u64)
     }
 
     /// The preset that describes this processor best.
@@ -78,14 +96,20 @@ mod tests {
         {
             let one = directory.join(format!("index{index}"));
             fs::create_dir_all(&one).unwrap();
-            for (file, text) in [("type", kind), ("size", size), ("ways_of_associativity", ways)] {
+            let shared = if index == 2 { "0-1,8" } else { "0" };
+            for (file, text) in
+                [("type", kind), ("size", size), ("ways_of_associativity", ways), ("shared_cpu_list", shared)]
+            {
                 fs::write(one.join(file), format!("{text}\n")).unwrap();
             }
         }
         let text = "processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 26\nmodel name\t: AMD EPYC\nflags\t\t: fpu hypervisor lm\n";
-        let processor = Processor::of(text, &directory);
+        let mut processor = Processor::of(text, &directory);
         fs::remove_dir_all(&directory).unwrap();
-        assert_eq!(processor.caches, [(48 << 10, 12), (1 << 20, 16)]);
+        let first = Cache { bytes: 48 << 10, ways: 12, sharers: 1 };
+        assert_eq!(processor.caches, [first, Cache { bytes: 1 << 20, ways: 16, sharers: 3 }]);
+        processor.count = 4;
+        assert_eq!(processor.last_level(), 2 << 20, "two of them for four processors");
         assert!(processor.guest);
         assert_eq!(processor.nearest_preset(), "zen5-turin");
         let intel = Processor { vendor: "GenuineIntel".to_owned(), ..Processor::default() };

@@ -54,6 +54,40 @@ impl Region {
         Ok(Region { mapping, mapped, start, bytes })
     }
 
+    /// The same with memory of one node, as long as that has room.
+    pub fn map_on(node: i32, bytes: usize, pages: Pages) -> std::io::Result<Region> {
+        /// `MPOL_PREFERRED`: without room the memory comes from elsewhere, where the strict policy would have processes
+        /// killed (`linux/mempolicy.h`).
+        const PREFERRED: libc::c_int = 1;
+        let region = Region::map(bytes, pages)?;
+        let mut mask = [0u64; 16];
+        let word = usize::try_from(node).ok().and_then(|node| mask.get_mut(node / 64));
+        *word.ok_or_else(|| std::io::Error::from_raw_os_error(libc::EINVAL))? |= 1 << (node % 64);
+        // SAFETY: The region's own mapping, and a mask of as many bits as said.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_mbind,
+                region.start(),
+                bytes,
+                PREFERRED,
+                mask.as_ptr(),
+                mask.len() * 64,
+                0,
+            )
+        };
+        if result != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        Ok(region)
+    }
+
+    /// Whether its memory lies on a node, by some of its pages, which have been touched.
+    pub fn is_on(&self, node: i32) -> std::io::Result<bool> {
+        let step = (self.bytes / 64).next_multiple_of(BASE);
+        let pages: Vec<usize> = (0..self.bytes).step_by(step).map(|at| self.start() as usize + at).collect();
+        Ok(move_pages(&pages, None)?.iter().all(|on| *on == node))
+    }
+
     /// Address of the first byte.
     pub fn start(&self) -> *mut u8 {
         self.start.as_ptr()
@@ -71,6 +105,28 @@ impl Region {
             unsafe { self.start.as_ptr().add(at).write_volatile(1) };
         }
     }
+}
+
+/// Moves base pages of this process to a node, or asks where they are. Returns the node of each, or an error code below 0.
+pub fn move_pages(pages: &[usize], to: Option<i32>) -> std::io::Result<Vec<i32>> {
+    /// Pages of this process alone (`linux/mempolicy.h`).
+    const MPOL_MF_MOVE: libc::c_int = 1 << 1;
+    let mut status = vec![-1; pages.len()];
+    let nodes = to.map(|node| vec![node; pages.len()]);
+    let nodes = nodes.as_ref().map_or(std::ptr::null(), |nodes| nodes.as_ptr());
+    // SAFETY: Arrays of as many elements as there are pages, or none of nodes, as the call allows. No byte changes.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_move_pages,
+            0,
+            pages.len(),
+            pages.as_ptr(),
+            nodes,
+            status.as_mut_ptr(),
+            MPOL_MF_MOVE,
+        )
+    };
+    if result < 0 { Err(std::io::Error::last_os_error()) } else { Ok(status) }
 }
 
 impl Drop for Region {

@@ -1,26 +1,31 @@
 //! TLB shootdowns: what it costs to take a right away from a page while other threads run.
 
 use crate::clock::OwnTime;
+use crate::nodes::pin;
 use crate::region::{BASE, Pages, Region};
 use crate::spread::Spread;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Nanoseconds to make a written page read-only and writable again, beside `others` threads of the process that run.
-pub fn protect(others: usize, rounds: usize) -> std::io::Result<Spread> {
+/// Nanoseconds to make a written page read-only and writable again, while a thread of the process runs on each of the
+/// processors `others`.
+pub fn protect(others: &[usize], rounds: usize) -> std::io::Result<Spread> {
     const CHANGES: usize = 200;
     let region = Region::map(BASE, Pages::Base)?;
     let (stop, running) = (AtomicBool::new(false), AtomicUsize::new(0));
     let mut times = Vec::new();
     std::thread::scope(|scope| {
-        for _ in 0..others {
-            scope.spawn(|| {
+        let (stop, running) = (&stop, &running);
+        for processor in others {
+            scope.spawn(move || {
+                // Where it is refused, the threads share processors as the system likes.
+                let _ = pin(&[*processor]);
                 running.fetch_add(1, Ordering::SeqCst);
                 while !stop.load(Ordering::Relaxed) {
                     std::hint::spin_loop();
                 }
             });
         }
-        while running.load(Ordering::SeqCst) < others {
+        while running.load(Ordering::SeqCst) < others.len() {
             std::thread::yield_now();
         }
         for _ in 0..rounds {

@@ -22,4 +22,26 @@ fn a_calibrated_machine_is_here() {
     assert_eq!(files, ["here.toml"], "nothing else is left");
     let text = std::fs::read_to_string(directory.join("here.toml")).unwrap();
     assert!(text.contains("# Written by `terrace calibrate` on 20"), "{text}");
+    for part in ["cited = [", "assumed = [", "spread = [", "os.fault_cost = "] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+}
+
+#[test]
+fn with_v_it_tells_how_long_each_part_took() {
+    let message = stderr(terrace().args(["-v", "calibrate", "--tiny", "--output", "-"]), 0);
+    for part in ["clock", "translation", "copies", "compression"] {
+        assert!(message.contains(&format!("{part} took ")), "{part} in {message}");
+    }
+}
+
+#[test]
+fn every_machine_can_be_extended() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("mine.toml");
+    let file = file.to_str().unwrap();
+    for name in ["zen4-cxl", "zen5-turin", "skylake-6140", "xeon-5218-dcpmm"] {
+        stderr(terrace().args(["calibrate", "--tiny", "--extends", name, "--output", file]), 0);
+        stderr(terrace().args(["machine", "show", file]), 0);
+    }
 }

@@ -3,6 +3,7 @@
 mod agreement;
 mod arena;
 mod boot;
+mod calibrate;
 mod damon;
 mod doctor;
 mod exec;
@@ -48,6 +49,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "sampled", machine: "two", run: sampled::run },
     Scenario { name: "pageout", machine: "two", run: swap::page_out },
     Scenario { name: "watch", machine: "two", run: watch::run },
+    Scenario { name: "calibrate", machine: "two", run: calibrate::run },
     Scenario { name: "damon", machine: "two", run: damon::run },
     Scenario { name: "focus", machine: "two", run: focus::run },
     Scenario { name: "verify-self", machine: "two", run: move_pages::under_fire },
