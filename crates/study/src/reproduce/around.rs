@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn causes_add_up_and_a_verdict_that_turns_is_told() {
+    fn causes_add_up_and_a_verdict_that_turns_is_noted() {
         let plain = verdict(&[1.5], true);
         let around = Around::of(&plain, &[verdict(&[1.75], true), verdict(&[1.375], true)]).unwrap();
         assert_eq!((around.low[0], around.high[0], around.is_stable), (1.125, 1.875, true));
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_numbers_the_widest_is_told_and_a_missing_one_makes_no_interval() {
+    fn of_several_numbers_the_widest_is_noted_and_a_missing_one_makes_no_interval() {
         let plain = verdict(&[10.0, 2.0], true);
         let around = Around::of(&plain, &[verdict(&[10.0, 2.5], true)]).unwrap();
         assert_eq!(around.in_words(), "(each +/- 25.0 % at most)");
