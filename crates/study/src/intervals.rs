@@ -3,9 +3,9 @@
 //! Beside every run of a comparison goes one more on the same decoded input, in which the constants that matter most
 //! between designs stand at an end of their spread, all to the same side. Two groups of constants are told apart by the
 //! component of the cycles that they change: those of the operating system (a fault, zeroing), and those of memory
-//! (latencies of paths and links, copying, misses and walks at once, the core's own pace). The other end is taken to move
-//! the speed-up as far to the other side. A workload with a seed also runs with another one; of other inputs the policies do,
-//! which draw at random.
+//! (latencies of paths and links, copying, misses and walks at once, the core's own pace). The other end is taken to
+//! move the speed-up as far to the other side. A workload with a seed also runs with another one; of other inputs the
+//! policies do, which draw at random.
 
 use crate::Error;
 use crate::check::{SpreadOf, parse_spread};
