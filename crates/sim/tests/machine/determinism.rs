@@ -164,7 +164,7 @@ fn a_region_counts_what_lies_between_its_marks() {
             // store buffer.
             let apart = region.cycles.abs_diff(until.cycles - before.cycles);
             assert!(apart < 3000, "{what}: {apart} cycles");
-            assert!(region.notes.iter().any(|note| note.contains("5000 of 15000")), "{:?}", region.notes);
+            assert!(region.notes.iter().any(|note| note.contains("5,000 of 15,000")), "{:?}", region.notes);
         }
     }
 }
