@@ -4,6 +4,7 @@
 //! the others run on in the program without touching it again the first makes the call. Calls that take turns see the same
 //! disturbances. Everything is this process's own memory, and a call holds one page at a time.
 
+use crate::bandwidth;
 use crate::clock::{Stretch, is_disturbed};
 use crate::nodes::{allowed_processors, memory_nodes, pin};
 use crate::region::BASE;
@@ -91,10 +92,7 @@ impl Effort {
 
 /// Numbers of threads to measure with: powers of two, and all processors.
 fn thread_counts(processors: usize) -> Vec<usize> {
-    let most = processors.clamp(1, Effort::THREADS);
-    let mut counts: Vec<usize> = (0..).map(|power| 1 << power).take_while(|count| *count < most).collect();
-    counts.push(most);
-    counts
+    bandwidth::thread_counts(processors.min(Effort::THREADS))
 }
 
 /// Measures all calls that this machine can show.

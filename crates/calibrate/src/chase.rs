@@ -38,10 +38,7 @@ impl<'a> Chase<'a> {
     }
 
     fn over(region: &'a Region, mut places: Vec<usize>) -> Chase<'a> {
-        let mut random = Random::new(1);
-        for at in (1..places.len()).rev() {
-            places.swap(at, random.below(at as u64 + 1) as usize);
-        }
+        shuffle(&mut places);
         Chase::through(region, &places)
     }
 
@@ -90,6 +87,14 @@ impl<'a> Chase<'a> {
             }
         }
         times
+    }
+}
+
+/// Brings places into an order that is always the same, and that no prefetcher guesses.
+pub fn shuffle(places: &mut [usize]) {
+    let mut random = Random::new(1);
+    for at in (1..places.len()).rev() {
+        places.swap(at, random.below(at as u64 + 1) as usize);
     }
 }
 

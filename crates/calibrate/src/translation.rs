@@ -4,13 +4,12 @@
 //! translation. Side by side rather than on the same lines of huge pages, because a hypervisor may back a guest's huge pages
 //! by base pages, and then both would miss.
 
-use crate::chase::{Chase, LINE};
+use crate::chase::{Chase, LINE, shuffle};
 use crate::clock::OwnTime;
 use crate::measure::Budget;
 use crate::region::{BASE, HUGE, Pages, Region};
 use crate::spread::Spread;
 use std::hint::black_box;
-use terrace_model::Random;
 
 /// Nanoseconds that a load takes longer where it lies in one of so many pages.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -94,10 +93,7 @@ pub fn huge_curve(most: usize, budget: Budget) -> Result<Vec<Point>, String> {
     }
     let of = |pages: usize| {
         let mut places: Vec<usize> = (0..pages).collect();
-        let mut random = Random::new(1);
-        for at in (1..pages).rev() {
-            places.swap(at, random.below(at as u64 + 1) as usize);
-        }
+        shuffle(&mut places);
         let line = |page: usize| page * LINE % HUGE;
         let apart: Vec<usize> = places.iter().map(|page| page * HUGE + line(*page)).collect();
         let beside: Vec<usize> = places.iter().map(|page| line(*page)).collect();

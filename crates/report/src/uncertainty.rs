@@ -34,7 +34,8 @@ impl Uncertainty {
 }
 
 impl SpeedUp {
-    pub(crate) fn new(value: f64, uncertainty: Option<Uncertainty>) -> SpeedUp {
+    /// A value, and how far it could be off.
+    pub fn new(value: f64, uncertainty: Option<Uncertainty>) -> SpeedUp {
         let factor = uncertainty.map_or(1.0, |one| one.total().exp());
         SpeedUp { value, low: value / factor, high: value * factor, uncertainty }
     }

@@ -18,7 +18,7 @@ use crate::tiers::Prices;
 use crate::words::shell_join;
 use crate::{Error, Progress, first_pass, intervals, record, tiers};
 use terrace_model::Bytes;
-use terrace_report::RunRecord;
+use terrace_report::{RunRecord, SpeedUp};
 use terrace_sim::Fidelity;
 
 /// The question how much of a program's memory can be slow.
@@ -290,8 +290,9 @@ impl Question<'_> {
         let times = 1.0 + found.slowdown();
         let by_chance =
             seeds.iter().map(|seed| ((1.0 + seed.slowdown) / times).ln().abs()).fold(0.0, f64::max);
-        let factor = (constants.total() + by_chance).exp();
-        Ok(Some([times / factor - 1.0, times * factor - 1.0]))
+        let slower =
+            SpeedUp::new(times, Some(terrace_report::Uncertainty { seeds: Some(by_chance), ..constants }));
+        Ok(Some([slower.low - 1.0, slower.high - 1.0]))
     }
 
     fn advice(&self, policy: &str, steps: usize, trial: &Trial, resident: Bytes) -> Placement {

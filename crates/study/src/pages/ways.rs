@@ -7,7 +7,7 @@ use crate::run;
 use crate::simulation::Settings;
 use serde::Serialize;
 use terrace_model::{Histogram, PageSize, Value};
-use terrace_report::RunRecord;
+use terrace_report::{RunRecord, SpeedUp};
 use terrace_sim::PartUse;
 
 /// A way, ready to run.
@@ -157,8 +157,8 @@ impl WayResult {
             seconds_simulated: run.seconds_simulated,
             gain: base.seconds_simulated / run.seconds_simulated - 1.0,
             gain_interval: run.uncertainty.map(|one| {
-                let (speedup, factor) = (base.seconds_simulated / run.seconds_simulated, one.total().exp());
-                [speedup / factor - 1.0, speedup * factor - 1.0]
+                let speedup = SpeedUp::new(base.seconds_simulated / run.seconds_simulated, Some(one));
+                [speedup.low - 1.0, speedup.high - 1.0]
             }),
             translation_share: translation_share(run),
             walks: count("walk.count"),
