@@ -161,7 +161,7 @@ impl Engine {
             let lines = size.bytes() / LINE_BYTES;
             for line in 0..lines {
                 let now = under_way.start(began);
-                let arrived = copy_line(shared, Some(from.line() + line), to.line() + line, false, now);
+                let arrived = copy_line(shared, Some(from.line() + line), to.line() + line, now);
                 under_way.occupy(arrived);
                 done = done.max(arrived);
             }

@@ -4,7 +4,9 @@
 //! buffer is free again when memory has taken the line at its new place. So what one thread can move follows from the
 //! latencies of both places, what several can from the devices. Stores go past the caches without reading what they replace,
 //! as those of `rep movs` do, but a line must be owned before it is written, so a buffer is kept for the way to its
-//! controller and back. Lines that a cache holds are taken from there. Where caches have virtual names the memory controller
+//! controller and back. The two lines of a pair that changes places are loaded and stored through the cache, as the kernel
+//! does that word by word: their buffers are free when both lines have come, and caches write them back. Devices see loads and
+//! stores of threads that share a copy in the order of time. Lines that a cache holds are taken from there. Where caches have virtual names the memory controller
 //! copies, from memory to memory: lines in caches keep their names, and are written back to wherever their page lies then.
 
 use super::State;
@@ -14,7 +16,7 @@ use crate::memory::Initiator;
 use std::collections::VecDeque;
 use terrace_model::{LINE_BYTES, Line, TierId, Time};
 
-/// Lines that a thread copies before another may go on.
+/// Lines of one step. A thread that copies alone issues as many; those of several take as many loads and stores in turn.
 const PIECE: u64 = 16;
 
 /// A run of lines for one thread.
@@ -67,6 +69,57 @@ struct CopyThread {
     next_buffer: usize,
     /// When the last line so far has arrived.
     arrived: Time,
+    /// Until when its time is charged.
+    charged: Time,
+    /// Lines that have come and are not yet stored.
+    loaded: Vec<Loaded>,
+    /// When it loads or stores next; [`HELD`] when all is done. Of threads that share a copy.
+    next: Time,
+}
+
+/// A line that a thread has loaded.
+#[derive(Clone, Copy, Debug)]
+struct Loaded {
+    /// When it can be stored.
+    at: Time,
+    to: Line,
+    by: Initiator,
+    /// The line buffer that it holds until memory has taken it; none where it waits in the cache.
+    buffer: Option<usize>,
+}
+
+/// Not before another line is stored.
+const HELD: Time = Time(u64::MAX);
+
+impl CopyThread {
+    /// The line buffers of its next line, the second one for the other line of a pair.
+    fn next_buffers(&self, swap: bool) -> (usize, usize) {
+        let one = self.next_buffer;
+        (one, if swap { (one + 1) % self.buffers.len() } else { one })
+    }
+
+    /// When it loads its next line, if none that it has loaded is stored before.
+    fn next_load(&self) -> Time {
+        let Some(chunk) = self.chunks.front() else { return HELD };
+        let (one, other) = self.next_buffers(chunk.swap);
+        self.now.max(self.buffers[one]).max(self.buffers[other])
+    }
+
+    /// When it stores the next of the lines that it has loaded, and which that is.
+    fn next_store(&self) -> Option<(Time, usize)> {
+        self.loaded.iter().enumerate().map(|(at, line)| (line.at, at)).min()
+    }
+
+    /// The next `lines` of its chunk are under way.
+    fn pass(&mut self, lines: u64) {
+        let Some(chunk) = self.chunks.front_mut() else { return };
+        chunk.from = chunk.from.map(|from| from + lines);
+        chunk.to += lines;
+        chunk.lines -= lines;
+        if chunk.lines == 0 {
+            self.chunks.pop_front();
+        }
+    }
 }
 
 /// A copy under way, shared by threads.
@@ -89,6 +142,9 @@ impl Copy {
                 buffers: vec![Time::ZERO; state.line_buffers].into(),
                 next_buffer: 0,
                 arrived: now,
+                charged: now,
+                loaded: Vec::new(),
+                next: begins,
             });
         }
         if chunks.len() >= threads {
@@ -108,11 +164,17 @@ impl Copy {
                 }
             }
         }
+        for thread in copy.threads.iter_mut().filter(|thread| thread.chunks.is_empty()) {
+            thread.next = HELD;
+        }
         copy
     }
 
-    /// When its next line is issued; none when all were.
+    /// When its next line is issued; none when all were, and those of several threads stored.
     pub fn next(&self) -> Option<Time> {
+        if self.threads.len() > 1 {
+            return self.threads.iter().map(|thread| thread.next).min().filter(|next| *next != HELD);
+        }
         self.threads.iter().filter(|thread| !thread.chunks.is_empty()).map(|thread| thread.now).min()
     }
 
@@ -129,92 +191,208 @@ impl Copy {
             .fold(Time::ZERO, |sum, thread| sum + thread.arrived.saturating_sub(begin))
     }
 
-    /// Lets the thread that is furthest behind copy a piece. Returns which it was, from when on, and how long it took.
-    pub fn step<const F: u8>(&mut self, shared: &mut Shared, state: &State) -> Option<(usize, Time, Time)> {
-        let ready = self.threads.iter_mut().enumerate().filter(|(_, thread)| !thread.chunks.is_empty());
-        let (at, thread) = ready.min_by_key(|(_, thread)| thread.now)?;
-        let chunk = thread.chunks.front_mut()?;
-        let begin = thread.arrived;
+    /// Copies a piece: lines of a thread that copies alone, else loads and stores of all threads as their time comes, as
+    /// devices serve requests in the order in which they are asked.
+    pub fn step<const F: u8>(&mut self, shared: &mut Shared, state: &State) {
+        if self.threads.len() == 1 {
+            return self.threads[0].piece::<F>(shared, state);
+        }
+        let events = if F == FULL { PIECE } else { 1 };
+        for _ in 0..events {
+            let Some(thread) = self.threads.iter_mut().min_by_key(|thread| thread.next) else { return };
+            match thread.next {
+                HELD => return,
+                _ if F == FULL => thread.event(shared, state),
+                _ => thread.piece::<F>(shared, state),
+            }
+        }
+    }
+
+    /// What its threads have spent and was not charged to them: which thread, from when on, how long.
+    pub fn charges(&mut self) -> impl Iterator<Item = (usize, Time, Time)> {
+        self.threads.iter_mut().enumerate().filter(|(_, thread)| thread.arrived > thread.charged).map(
+            |(at, thread)| {
+                let begin = std::mem::replace(&mut thread.charged, thread.arrived);
+                (at, begin, thread.arrived - begin)
+            },
+        )
+    }
+}
+
+impl CopyThread {
+    /// Its next load or store.
+    fn event(&mut self, shared: &mut Shared, state: &State) {
+        let now = self.next;
+        match self.next_store() {
+            Some((at, line)) if at == now => {
+                let Loaded { to, by, buffer, .. } = self.loaded.swap_remove(line);
+                let arrived = shared.memory.write(shared.memory.page_copy(to, now, by));
+                self.arrived = self.arrived.max(arrived);
+                if let Some(buffer) = buffer {
+                    self.buffers[buffer] = arrived;
+                }
+            }
+            _ => self.load_next(shared, state, now),
+        }
+        let store = self.next_store().map_or(HELD, |(at, _)| at);
+        self.next = self.next_load().min(store);
+    }
+
+    fn load_next(&mut self, shared: &mut Shared, state: &State, now: Time) {
+        let Some(chunk) = self.chunks.front().copied() else { return };
+        let (one, other) = self.next_buffers(chunk.swap);
+        self.next_buffer = (other + 1) % self.buffers.len();
+        let pace = state.costs.copy_line.at(state.cycle);
+        self.now = now + if chunk.swap { pace.times(2) } else { pace };
+        match chunk.from {
+            Some(from) if chunk.swap => {
+                let came = load_pair(shared, from, chunk.to, now);
+                let held = shared.virtual_caches;
+                let free = if held { HELD } else { came };
+                (self.buffers[one], self.buffers[other]) = (free, free);
+                for (to, buffer) in [(chunk.to, one), (from, other)] {
+                    self.loaded.push(Loaded {
+                        at: came,
+                        to,
+                        by: Initiator::Copy,
+                        buffer: held.then_some(buffer),
+                    });
+                }
+            }
+            from => match load(shared, from, chunk.to, now) {
+                Load::Moved(arrived) => {
+                    self.buffers[one] = arrived;
+                    self.arrived = self.arrived.max(arrived);
+                }
+                Load::Came(came) => {
+                    self.buffers[one] = HELD;
+                    self.loaded.push(Loaded {
+                        at: came,
+                        to: chunk.to,
+                        by: stored_by(from),
+                        buffer: Some(one),
+                    });
+                }
+            },
+        }
+        self.pass(1);
+    }
+
+    /// The next lines of its chunk, all of it where devices are not simulated.
+    fn piece<const F: u8>(&mut self, shared: &mut Shared, state: &State) {
+        let Some(chunk) = self.chunks.front().copied() else { return };
         let pace = state.costs.copy_line.at(state.cycle);
         let issued = if chunk.swap { pace.times(2) } else { pace };
         let lines = if F == FULL { PIECE.min(chunk.lines) } else { chunk.lines };
         let mut line = 0;
         // Every buffer's turn takes as long as its turn before, where devices are not simulated and tell no lines apart.
-        let round = thread.buffers.len() as u64;
+        let round = self.buffers.len() as u64;
         let mut last_round = None;
         while line < lines {
             if F != FULL
                 && line.is_multiple_of(round)
-                && let Some(before) = last_round.replace(thread.now)
+                && let Some(before) = last_round.replace(self.now)
                 && line >= 2 * round
             {
                 let rounds = (lines - line) / round;
-                let span = (thread.now - before).times(rounds);
-                thread.now += span;
-                thread.arrived += span;
-                thread.buffers.iter_mut().for_each(|free| *free += span);
+                let span = (self.now - before).times(rounds);
+                self.now += span;
+                self.arrived += span;
+                self.buffers.iter_mut().for_each(|free| *free += span);
                 line += rounds * round;
                 if line == lines {
                     break;
                 }
             }
-            let buffer = thread.next_buffer;
             // Of a pair that changes places both lines are under way.
-            let other = if chunk.swap { (buffer + 1) % thread.buffers.len() } else { buffer };
-            thread.next_buffer = (other + 1) % thread.buffers.len();
-            let now = thread.now.max(thread.buffers[buffer]).max(thread.buffers[other]);
+            let buffer = self.next_buffer;
+            let other = if chunk.swap { (buffer + 1) % self.buffers.len() } else { buffer };
+            self.next_buffer = (other + 1) % self.buffers.len();
+            let now = self.now.max(self.buffers[buffer]).max(self.buffers[other]);
             let from = chunk.from.map(|from| from + line);
-            let done = if F == FULL {
-                copy_line(shared, from, chunk.to + line, chunk.swap, now)
+            let (free, arrived) = if F != FULL {
+                let arrived = copy_line_untimed(shared, state, from, chunk.to + line, chunk.swap, now);
+                (arrived, arrived)
+            } else if let (true, Some(from)) = (chunk.swap, from) {
+                swap_lines(shared, from, chunk.to + line, now)
             } else {
-                copy_line_untimed(shared, state, from, chunk.to + line, chunk.swap, now)
+                let arrived = copy_line(shared, from, chunk.to + line, now);
+                (arrived, arrived)
             };
-            thread.buffers[buffer] = done;
-            thread.buffers[other] = done;
-            thread.arrived = thread.arrived.max(done);
-            thread.now = now + issued;
+            self.buffers[buffer] = free;
+            self.buffers[other] = free;
+            self.arrived = self.arrived.max(arrived);
+            self.now = now + issued;
             line += 1;
         }
-        chunk.from = chunk.from.map(|from| from + lines);
-        chunk.to += lines;
-        chunk.lines -= lines;
-        if chunk.lines == 0 {
-            thread.chunks.pop_front();
-        }
-        Some((at, begin, thread.arrived - begin))
+        self.pass(lines);
+        self.next = if self.chunks.is_empty() { HELD } else { self.now };
     }
 }
 
-/// Through caches and devices: when memory has taken the line, or both of a swap.
-pub(crate) fn copy_line(shared: &mut Shared, from: Option<Line>, to: Line, swap: bool, now: Time) -> Time {
-    let Shared { caches, memory, timing, virtual_caches, .. } = shared;
-    let Some(from) = from else { return memory.write(memory.page_copy(to, now, Initiator::Zero)) };
-    let mut is_cached = |line: Line| !*virtual_caches && caches.discard(line.in_caches());
-    let cached = is_cached(from);
-    if !cached
-        && !swap
-        && let Some(done) = memory.transfer(memory.page_copy(from, now, Initiator::Copy), to)
-    {
-        return done;
+/// What became of a line that a copy asked for.
+enum Load {
+    /// Its device has moved it by itself, by this time.
+    Moved(Time),
+    /// It can be stored from this time on.
+    Came(Time),
+}
+
+/// Through caches and devices: when memory has taken the line.
+pub(crate) fn copy_line(shared: &mut Shared, from: Option<Line>, to: Line, now: Time) -> Time {
+    match load(shared, from, to, now) {
+        Load::Moved(arrived) => arrived,
+        Load::Came(came) => shared.memory.write(shared.memory.page_copy(to, came, stored_by(from))),
     }
-    let mut fetch = |line: Line, cached: bool| {
-        if cached { now + timing.llc } else { memory.read(memory.page_copy(line, now, Initiator::Copy)) }
-    };
-    let read = fetch(from, cached);
-    if swap {
-        // Both lines are in registers, and owned, before either is stored.
-        let cached = is_cached(to);
-        let read = read.max(fetch(to, cached));
-        let copy = memory.page_copy(to, read, Initiator::Copy);
-        let one = memory.write(copy);
-        return one.max(memory.write(copy.for_line(from)));
+}
+
+/// Who stores a line: the copy of another, or zeros.
+fn stored_by(from: Option<Line>) -> Initiator {
+    if from.is_some() { Initiator::Copy } else { Initiator::Zero }
+}
+
+/// Loads a line that is stored at `to`, and owns its new place.
+fn load(shared: &mut Shared, from: Option<Line>, to: Line, now: Time) -> Load {
+    let Some(from) = from else { return Load::Came(now) };
+    let cached = is_cached(shared, from);
+    let memory = &mut shared.memory;
+    if !cached && let Some(done) = memory.transfer(memory.page_copy(from, now, Initiator::Copy), to) {
+        return Load::Moved(done);
     }
-    if *virtual_caches {
-        // The controller copies: no cache knows the line by its frame, and there is nothing to own.
-        return memory.write(memory.page_copy(to, read, Initiator::Copy));
-    }
-    let owned = read + timing.llc + memory.round_trip(to);
-    memory.write(memory.page_copy(to, owned, Initiator::Copy))
+    let read = fetch(shared, from, cached, now);
+    // The controller copies where caches have virtual names: none knows the line by its frame, and there is nothing to own.
+    let own =
+        if shared.virtual_caches { Time::ZERO } else { shared.timing.llc + shared.memory.round_trip(to) };
+    Load::Came(read + own)
+}
+
+/// Loads two lines that change places: when both have come. The kernel loads both and stores each at the other's place.
+/// Stores find their lines in the cache then, so that line buffers are free from that time on; caches write them back.
+fn load_pair(shared: &mut Shared, one: Line, other: Line, now: Time) -> Time {
+    let cached = is_cached(shared, one);
+    let read = fetch(shared, one, cached, now);
+    let cached = is_cached(shared, other);
+    read.max(fetch(shared, other, cached, now))
+}
+
+/// Two lines that change places: when the line buffers of both are free, and when memory has taken both.
+fn swap_lines(shared: &mut Shared, one: Line, other: Line, now: Time) -> (Time, Time) {
+    let came = load_pair(shared, one, other, now);
+    let memory = &mut shared.memory;
+    let copy = memory.page_copy(other, came, Initiator::Copy);
+    let written = memory.write(copy).max(memory.write(copy.for_line(one)));
+    (if shared.virtual_caches { written } else { came }, written)
+}
+
+/// Whether a cache holds the line, by the name of its frame. It does no longer.
+fn is_cached(shared: &mut Shared, line: Line) -> bool {
+    !shared.virtual_caches && shared.caches.discard(line.in_caches())
+}
+
+/// When a line that a copy reads has come, from a cache or from memory.
+fn fetch(shared: &mut Shared, line: Line, cached: bool, now: Time) -> Time {
+    let Shared { memory, timing, .. } = shared;
+    if cached { now + timing.llc } else { memory.read(memory.page_copy(line, now, Initiator::Copy)) }
 }
 
 /// Where devices are not simulated: idle latencies, and no faster than the slower tier's bandwidth.

@@ -114,7 +114,8 @@ impl Order {
         }
         match &mut self.copy {
             Some(copy) if copy.next().is_some() => {
-                if let Some((thread, begin, span)) = copy.step::<F>(&mut machine.shared, state) {
+                copy.step::<F>(&mut machine.shared, state);
+                for (thread, begin, span) in copy.charges() {
                     state.occupy(machine, self.kernel_threads[thread], begin, span);
                 }
                 true
