@@ -48,6 +48,14 @@ pub(crate) enum Init {
     None,
 }
 
+/// Iterations of workloads that are measured in the steady state.
+#[derive(Clone, Copy, Debug, PartialEq, Parameters)]
+pub(crate) struct Warmup {
+    /// Iterations before the run, which are not measured: policies place the data meanwhile.
+    #[parameter(name = "warmup", default = 0, range = 0..=LARGEST_COUNT, unit = "iterations")]
+    pub iterations: u64,
+}
+
 /// Time to settle, of workloads that stand for programs of tens of gigabytes.
 #[derive(Clone, Copy, Debug, PartialEq, Parameters)]
 pub(crate) struct Settle {

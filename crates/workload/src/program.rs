@@ -27,6 +27,29 @@ pub(crate) enum Progress {
     Done,
 }
 
+/// How often a workload does the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Iterations {
+    /// Before the run.
+    pub warmup: u64,
+    pub measured: u64,
+}
+
+impl Iterations {
+    pub fn all(self) -> u64 {
+        self.warmup + self.measured
+    }
+
+    /// What a thread does next that has ended so many iterations.
+    pub fn ended(self, iterations: u64) -> Progress {
+        match iterations {
+            ended if ended == self.all() => Progress::Done,
+            ended if ended == self.warmup => Progress::Run,
+            _ => Progress::Barrier,
+        }
+    }
+}
+
 /// One thread of a program.
 pub(crate) trait Kernel: Send {
     /// Issues the next few accesses, at most [`STEP_ACCESSES`](crate::emitter::STEP_ACCESSES).

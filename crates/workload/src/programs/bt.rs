@@ -4,7 +4,7 @@ use crate::WorkloadInfo;
 use crate::layout::Layout;
 use crate::memory::Memory;
 use crate::parameters::*;
-use crate::program::{Kernel, Program, Progress, share};
+use crate::program::{Iterations, Kernel, Program, Progress, share};
 use terrace_model::Bytes;
 
 const INFO: WorkloadInfo = WorkloadInfo {
@@ -41,6 +41,8 @@ pub(crate) struct Parameters {
     #[parameter(default = 1, range = 1..=LARGEST_COUNT, unit = "steps")]
     iterations: u64,
     #[parameter(flatten)]
+    warmup: Warmup,
+    #[parameter(flatten)]
     start: Start,
     #[parameter(flatten)]
     threads: Threads,
@@ -64,7 +66,7 @@ pub(crate) struct BlockTridiagonal {
     groups: u64,
     rows: u64,
     planes: u64,
-    iterations: u64,
+    iterations: Iterations,
     threads: u32,
     u: u64,
     rhs: u64,
@@ -165,7 +167,7 @@ impl Program for BlockTridiagonal {
             groups: edge / 8,
             rows: edge,
             planes,
-            iterations: parameters.iterations,
+            iterations: Iterations { warmup: parameters.warmup.iterations, measured: parameters.iterations },
             threads,
             u,
             rhs,
@@ -174,6 +176,10 @@ impl Program for BlockTridiagonal {
             scratch: (0..threads).map(|_| layout.array("lhs", scratch)).collect(),
             layout,
         })
+    }
+
+    fn populates(&self) -> bool {
+        self.iterations.warmup > 0
     }
 
     fn layout(&self) -> &Layout {
@@ -200,7 +206,7 @@ impl Program for BlockTridiagonal {
     }
 
     fn kernel_accesses(&self) -> u64 {
-        self.iterations * self.cells() * STEP.iter().map(|phase| phase.accesses()).sum::<u64>()
+        self.iterations.all() * self.cells() * STEP.iter().map(|phase| phase.accesses()).sum::<u64>()
     }
 }
 
@@ -341,10 +347,7 @@ impl Kernel for Solver {
             return Progress::Barrier;
         }
         self.iteration += 1;
-        if self.iteration == self.program.iterations {
-            return Progress::Done;
-        }
         self.enter(0);
-        Progress::Barrier
+        self.program.iterations.ended(self.iteration)
     }
 }

@@ -4,7 +4,7 @@ use crate::WorkloadInfo;
 use crate::layout::Layout;
 use crate::memory::{Backing, Contents, Memory};
 use crate::parameters::*;
-use crate::program::{Kernel, Program, Progress, share};
+use crate::program::{Iterations, Kernel, Program, Progress, share};
 use crate::random::{hash, scale};
 
 const INFO: WorkloadInfo = WorkloadInfo {
@@ -45,6 +45,8 @@ pub(crate) struct Parameters {
     /// Conjugate gradient iterations.
     #[parameter(default = 1, range = 1..=LARGEST_COUNT, unit = "iterations")]
     iterations: u64,
+    #[parameter(flatten)]
+    warmup: Warmup,
     /// Keep what the matrix was built from, as much again, touched first and never read.
     workspace: bool,
     #[parameter(flatten)]
@@ -65,7 +67,7 @@ const LONGEST_PIECE: u64 = 80;
 pub(crate) struct ConjugateGradient {
     rows: u64,
     nonzeros: u64,
-    iterations: u64,
+    iterations: Iterations,
     threads: u32,
     seed: u64,
     row_ends: u64,
@@ -109,7 +111,7 @@ impl Program for ConjugateGradient {
         Ok(ConjugateGradient {
             rows,
             nonzeros,
-            iterations: parameters.iterations,
+            iterations: Iterations { warmup: parameters.warmup.iterations, measured: parameters.iterations },
             threads: parameters.threads.count,
             seed: parameters.seed.number,
             row_ends,
@@ -118,6 +120,10 @@ impl Program for ConjugateGradient {
             vectors,
             layout,
         })
+    }
+
+    fn populates(&self) -> bool {
+        self.iterations.warmup > 0
     }
 
     fn layout(&self) -> &Layout {
@@ -144,7 +150,7 @@ impl Program for ConjugateGradient {
     }
 
     fn kernel_accesses(&self) -> u64 {
-        self.iterations * (self.rows * (2 + 3 * self.nonzeros) + self.vector_chunks() * 11)
+        self.iterations.all() * (self.rows * (2 + 3 * self.nonzeros) + self.vector_chunks() * 11)
     }
 
     fn prepare(&self, memory: &Backing) {
@@ -273,10 +279,8 @@ impl Kernel for Solver {
             Phase::Direction => {
                 self.at = self.rows.start;
                 self.iteration += 1;
-                if self.iteration == self.program.iterations {
-                    return Progress::Done;
-                }
-                Phase::Multiply
+                self.phase = Phase::Multiply;
+                return self.program.iterations.ended(self.iteration);
             }
         };
         Progress::Barrier

@@ -4,7 +4,7 @@ use crate::WorkloadInfo;
 use crate::layout::Layout;
 use crate::memory::Memory;
 use crate::parameters::*;
-use crate::program::{Kernel, Program, Progress, share};
+use crate::program::{Iterations, Kernel, Program, Progress, share};
 use terrace_model::Bytes;
 
 const INFO: WorkloadInfo = WorkloadInfo {
@@ -39,6 +39,8 @@ pub(crate) struct Parameters {
     #[parameter(default = 1, range = 1..=LARGEST_COUNT, unit = "iterations")]
     iterations: u64,
     #[parameter(flatten)]
+    warmup: Warmup,
+    #[parameter(flatten)]
     start: Start,
     #[parameter(flatten)]
     threads: Threads,
@@ -61,7 +63,7 @@ pub(crate) struct Fourier {
     /// Points along x and along y.
     side: u64,
     planes: u64,
-    iterations: u64,
+    iterations: Iterations,
     threads: u32,
     u: [u64; 2],
     twiddle: u64,
@@ -127,8 +129,12 @@ impl Program for Fourier {
         layout.together = 3;
         let block = side.max(planes) * BLOCK * 16;
         let scratch = (0..threads).map(|_| layout.array("scratch", 2 * block)).collect();
-        let iterations = parameters.iterations;
+        let iterations = Iterations { warmup: parameters.warmup.iterations, measured: parameters.iterations };
         Ok(Fourier { side, planes, iterations, threads, u, twiddle, scratch, layout })
+    }
+
+    fn populates(&self) -> bool {
+        self.iterations.warmup > 0
     }
 
     fn layout(&self) -> &Layout {
@@ -156,7 +162,7 @@ impl Program for Fourier {
 
     fn kernel_accesses(&self) -> u64 {
         let pass = self.points() * 16 / LINE * ACCESSES_PER_LINE;
-        self.iterations * (self.points() / 8 * 7 + 3 * pass)
+        self.iterations.all() * (self.points() / 8 * 7 + 3 * pass)
     }
 }
 
@@ -260,10 +266,8 @@ impl Kernel for Transform {
             Phase::Evolve => self.enter(Phase::Pass(2)),
             Phase::Pass(0) => {
                 self.iteration += 1;
-                if self.iteration == self.program.iterations {
-                    return Progress::Done;
-                }
                 self.enter(Phase::Evolve);
+                return self.program.iterations.ended(self.iteration);
             }
             Phase::Pass(direction) => self.enter(Phase::Pass(direction - 1)),
         }

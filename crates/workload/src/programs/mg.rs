@@ -4,7 +4,7 @@ use crate::WorkloadInfo;
 use crate::layout::Layout;
 use crate::memory::Memory;
 use crate::parameters::*;
-use crate::program::{Kernel, Program, Progress, share};
+use crate::program::{Iterations, Kernel, Program, Progress, share};
 use terrace_model::Bytes;
 
 const INFO: WorkloadInfo = WorkloadInfo {
@@ -40,6 +40,8 @@ pub(crate) struct Parameters {
     /// V-cycles.
     #[parameter(default = 1, range = 1..=LARGEST_COUNT, unit = "V-cycles")]
     iterations: u64,
+    #[parameter(flatten)]
+    warmup: Warmup,
     #[parameter(flatten)]
     start: Start,
     #[parameter(flatten)]
@@ -103,7 +105,7 @@ pub(crate) struct Multigrid {
     v: u64,
     /// One V-cycle: what is done, and on which level.
     cycle: Vec<(Operation, usize)>,
-    iterations: u64,
+    iterations: Iterations,
     threads: u32,
     layout: Layout,
 }
@@ -158,8 +160,12 @@ impl Program for Multigrid {
             cycle.extend(up.map(|operation| (operation, level)));
         }
         cycle.push((Operation::Residual, 0));
-        let iterations = parameters.iterations;
+        let iterations = Iterations { warmup: parameters.warmup.iterations, measured: parameters.iterations };
         Ok(Multigrid { levels, v, cycle, iterations, threads: parameters.threads.count, layout })
+    }
+
+    fn populates(&self) -> bool {
+        self.iterations.warmup > 0
     }
 
     fn layout(&self) -> &Layout {
@@ -182,7 +188,7 @@ impl Program for Multigrid {
             let grid = self.looped(*step);
             grid.lines * grid.rows * grid.planes * step.0.accesses()
         });
-        self.iterations * loops.sum::<u64>()
+        self.iterations.all() * loops.sum::<u64>()
     }
 }
 
@@ -280,10 +286,7 @@ impl Kernel for Cycle {
             return Progress::Barrier;
         }
         self.iteration += 1;
-        if self.iteration == self.program.iterations {
-            return Progress::Done;
-        }
         self.enter(0);
-        Progress::Barrier
+        self.program.iterations.ended(self.iteration)
     }
 }

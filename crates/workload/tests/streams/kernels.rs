@@ -86,7 +86,14 @@ fn pb_writes_the_first_half_and_initialises_in_the_order_asked_for() {
 
 #[test]
 fn passes_before_the_run_are_made_and_not_counted() {
-    for spec in ["iwb,bytes=64 KiB,threads=2,passes=3", "pb,bytes=64 KiB,threads=2,passes=3"] {
+    for spec in [
+        "iwb,bytes=64 KiB,threads=2,passes=3",
+        "pb,bytes=64 KiB,threads=2,passes=3",
+        "bt,bytes=1 MiB,threads=2,iterations=3",
+        "ft,bytes=1 MiB,threads=2,iterations=3",
+        "mg,bytes=1 MiB,planes=16,threads=2,iterations=3",
+        "cg,rows=2000,threads=2,iterations=3",
+    ] {
         let warm = format!("{spec},warmup=2");
         let (cold_run, warm_run) = (run_accesses(spec), run_accesses(&warm));
         assert_eq!(cold_run.len(), warm_run.len(), "{spec}");
