@@ -2,13 +2,13 @@
 
 use crate::RunRecord;
 use crate::format::wrap;
-use crate::run::machine_in_words;
+use crate::run::machine_sentence;
 
 /// The simulated machines, each with its tiers.
 pub(crate) fn machines(runs: &[RunRecord], width: usize) -> String {
     let mut lines: Vec<String> = Vec::new();
     for run in runs.iter().filter(|run| !run.tiers.is_empty()) {
-        let line = format!("Machine {} (reads, idle).", machine_in_words(&run.machine, &run.tiers));
+        let line = machine_sentence(&run.machine, &run.tiers);
         if !lines.contains(&line) {
             lines.push(line);
         }

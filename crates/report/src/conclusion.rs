@@ -7,8 +7,9 @@ use crate::{Comparison, RunRecord, SpeedUp};
 use serde::Serialize;
 use terrace_model::PageSize;
 
-/// Two designs closer than this are called equal: a difference that small is no reason to prefer one.
-const TIE: f64 = 0.01;
+/// The smallest difference that is one: times that are closer than this part of them are called equal, as that is no reason to
+/// prefer one design or page size.
+pub const SMALLEST_DIFFERENCE: f64 = 0.01;
 
 /// One finding.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -153,9 +154,9 @@ fn in_words(speedup: &SpeedUp) -> String {
     }
 }
 
-/// Whether a difference is one: beyond what assumed constants and seeds move, and no smaller than [`TIE`].
+/// Whether a difference is one: beyond what assumed constants and seeds move, and no smaller than [`SMALLEST_DIFFERENCE`].
 fn is_clear(faster: &SpeedUp, slower: &SpeedUp) -> bool {
-    faster.is_clearly_above(slower) && faster.value >= slower.value * (1.0 + TIE)
+    faster.is_clearly_above(slower) && faster.value >= slower.value * (1.0 + SMALLEST_DIFFERENCE)
 }
 
 fn no_difference(input: &str, base: &str, run: &RunRecord, speedup: &SpeedUp) -> String {

@@ -37,14 +37,16 @@ mod write;
 pub use access_picture::{AccessPicture, AccessStep, Stage};
 pub use columns::{Column, Columns};
 pub use comparison::{Comparison, MachineLedger};
-pub use conclusion::Conclusion;
+pub use conclusion::{Conclusion, SMALLEST_DIFFERENCE};
 pub use contiguity::Contiguity;
 pub use format::Charset;
 pub use input::{HeatMap, HeatRow, InputSummary, ReuseCurves};
 pub use memory_picture::{Look, MemoryPanel, MemoryPicture, MemoryRun};
 pub use mix::{Mix, ProgramOfMix};
 pub use placement_picture::{PlacementBand, PlacementPicture};
-pub use run::{CycleComponent, LIVE, MachineTier, RunRecord, TimelinePoint, machine_in_words};
+pub use run::{
+    CycleComponent, LIVE, MachineTier, RunRecord, TimelinePoint, machine_in_words, machine_sentence,
+};
 pub use tiering::{PolicyWork, TierUse, Tiering};
 pub use translation_coherence::TranslationCoherence;
 pub use uncertainty::{SpeedUp, Uncertainty};

@@ -18,7 +18,7 @@ use std::ffi::OsString;
 use terrace_calibrate::native::{self, Pages, Program};
 use terrace_model::text;
 use terrace_recorder::RecordOptions;
-use terrace_report::{MachineTier, machine_in_words};
+use terrace_report::{MachineTier, machine_sentence};
 
 /// A way of running natively, and the design that stands for it. The last is for systems with a pool.
 const WAYS: [(Pages, &str); 3] =
@@ -75,9 +75,6 @@ pub enum Agreement {
     /// The measurement does not tell faster from slower.
     Undecided,
 }
-
-/// A difference that is smaller is none.
-const LEAST: f64 = 0.01;
 
 /// An interval that holds the true median less often decides nothing: five pairs are enough.
 const SURE: f64 = 0.9;
@@ -154,8 +151,7 @@ impl CheckResult {
     /// The answer in one screen of 80 columns.
     pub fn to_text(&self) -> String {
         let mut out = format!("{} on {}, {} pairs of native runs\n", self.program, self.machine, self.pairs);
-        let machine = machine_in_words(&self.machine, &self.machine_tiers);
-        out += &text::hanging("", &format!("Machine {machine} (reads, idle)."), 78);
+        out += &text::hanging("", &machine_sentence(&self.machine, &self.machine_tiers), 78);
         out.push('\n');
         out += &format!(
             "{:<14}{:>12}{:>12}{:>12}{:>10}{:>12}\n",

@@ -183,9 +183,9 @@ pub fn tiers_of(design: &Design) -> Vec<MachineTier> {
     tiers.collect()
 }
 
-/// `zen4-cxl: dram 64.0 GiB at 94.3 ns, cxl 64.0 GiB at 219 ns`, as the design has it.
+/// `Machine zen4-cxl: dram 64.0 GiB at 94.3 ns, cxl 64.0 GiB at 219 ns (reads, idle).`, as the design has it.
 pub fn machine_of(design: &Design) -> String {
-    terrace_report::machine_in_words(&design.machine, &tiers_of(design))
+    terrace_report::machine_sentence(&design.machine, &tiers_of(design))
 }
 
 /// A run holds at least so many periods of its policy before it says what the policy does in the long run.

@@ -140,8 +140,7 @@ const SHOWN: usize = 4;
 
 fn machines(all: &[String]) -> String {
     let shown = all.iter().take(SHOWN);
-    let mut text: String =
-        shown.map(|machine| text::hanging("", &format!("Machine {machine} (reads, idle)."), 78)).collect();
+    let mut text: String = shown.map(|machine| text::hanging("", machine, 78)).collect();
     if all.len() > SHOWN {
         text += &format!("and {} more machines, as the table's parameters make them\n", all.len() - SHOWN);
     }

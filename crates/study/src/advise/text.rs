@@ -5,7 +5,7 @@ use crate::closing;
 use crate::figures::{percent, readable, short, tenth, time};
 use crate::run::FEW_PERIODS;
 use terrace_model::text;
-use terrace_report::machine_in_words;
+use terrace_report::machine_sentence;
 
 fn mebibytes(bytes: f64) -> String {
     readable(bytes as u64)
@@ -29,7 +29,7 @@ impl MemoryAdvice {
             mebibytes(self.resident_bytes as f64),
             time(self.seconds_simulated),
         ));
-        say(&format!("Machine {} (reads, idle).", machine_in_words(&self.machine, &self.machine_tiers)));
+        say(&machine_sentence(&self.machine, &self.machine_tiers));
         say("");
         match &self.advice {
             Some(best) => {

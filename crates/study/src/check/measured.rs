@@ -1,8 +1,8 @@
 //! Native runs and their summary: medians, speed-ups with intervals, and how they agree with what was predicted.
 
-use super::{Agreement, CheckResult, Compared, Interval, LEAST, Pool, SHORT, SURE, Way};
+use super::{Agreement, CheckResult, Compared, Interval, Pool, SHORT, SURE, Way};
 use terrace_calibrate::native::{self, Program};
-use terrace_report::MachineTier;
+use terrace_report::{MachineTier, SMALLEST_DIFFERENCE};
 
 /// What a way was predicted to take.
 #[derive(Clone, Copy)]
@@ -98,7 +98,7 @@ fn agreement(measured: &Interval, confidence: f64, predicted: f64) -> Agreement 
     if !measured.is_clear() || confidence < SURE {
         return Agreement::Undecided;
     }
-    let is_none = |speedup: f64| (speedup - 1.0).abs() < LEAST;
+    let is_none = |speedup: f64| (speedup - 1.0).abs() < SMALLEST_DIFFERENCE;
     if is_none(predicted) && !is_none(measured.value) {
         return Agreement::Missed;
     }

@@ -4,7 +4,7 @@ use super::{PageAdvice, Region, RegionCost, WayResult};
 use crate::closing;
 use crate::figures::{readable, share, short, time};
 use terrace_model::text;
-use terrace_report::machine_in_words;
+use terrace_report::machine_sentence;
 
 /// Regions that are shown; JSON has all.
 const SHOWN: usize = 12;
@@ -21,7 +21,7 @@ impl PageAdvice {
             short(self.accesses as f64),
             readable(self.touched_bytes),
         ));
-        say(&format!("Machine {} (reads, idle).", machine_in_words(&self.machine, &self.machine_tiers)));
+        say(&machine_sentence(&self.machine, &self.machine_tiers));
         say("");
         say(&self.verdict.advice);
         say(&self.verdict.reason);

@@ -5,9 +5,7 @@ use super::ways::{WayFigures, WayResult};
 use crate::figures::{self, percent, readable, share, tenth};
 use crate::run::FEW_PERIODS;
 use serde::Serialize;
-
-/// A way that gains less is not worth an operator's change.
-const LEAST_GAIN: f64 = 0.01;
+use terrace_report::SMALLEST_DIFFERENCE;
 
 /// A region that gains less deserves no larger pages.
 pub(super) const LEAST_GAIN_OF_A_REGION: f64 = 0.005;
@@ -54,7 +52,7 @@ impl Verdict {
                 Vec::new(),
             );
         };
-        if most.gain < LEAST_GAIN {
+        if most.gain < SMALLEST_DIFFERENCE {
             let reason = format!("The best of them, {}, makes the run {}.", first.name, between(most));
             return Verdict::off("Leave huge pages off: they do not pay.".to_owned(), reason, Vec::new());
         }
@@ -156,7 +154,7 @@ impl Region {
 
 /// Whether a way gains enough to be worth a change, wherever in its interval the gain lies.
 fn is_clear(figures: &WayFigures) -> bool {
-    figures.gain >= LEAST_GAIN && figures.gain_interval.is_none_or(|[low, _]| low > 0.0)
+    figures.gain >= SMALLEST_DIFFERENCE && figures.gain_interval.is_none_or(|[low, _]| low > 0.0)
 }
 
 /// `19.9% faster`, with the interval where there is one.

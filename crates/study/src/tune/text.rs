@@ -4,7 +4,7 @@ use super::{Tuned, TunedRun};
 use crate::closing;
 use crate::figures::{readable, tenth, time};
 use terrace_model::text;
-use terrace_report::machine_in_words;
+use terrace_report::machine_sentence;
 
 impl Tuned {
     /// What was found, in one screen of 80 columns.
@@ -22,7 +22,7 @@ impl Tuned {
             self.runs,
             self.seed
         ));
-        say(&format!("Machine {} (reads, idle).", machine_in_words(&self.machine, &self.machine_tiers)));
+        say(&machine_sentence(&self.machine, &self.machine_tiers));
         say("");
         let line = |name: &str, result: &TunedRun| {
             let cost = result.cost.map_or(String::new(), |cost| format!(", cost {}", tenth(cost)));
