@@ -1,8 +1,9 @@
 //! How long requests take, from their begin to their end as the input marks them.
 //!
-//! Where clients keep a thread busy, each with one request under way, the thread serves them in turn: the request that it ends
-//! was sent when the same client had the answer before, as many answers ago as there are clients. A request then takes from
-//! that answer to its own, its wait for the others included. The first of each client only fill the queue and do not count.
+//! Where clients keep a thread busy, each with one request under way, the thread serves them in turn: the request that it
+//! ends was sent when the same client had the answer before, as many answers ago as there are clients. A request then takes
+//! from that answer to its own, its wait for the others included. The first of each client only fill the queue and do not
+//! count.
 
 use hdrhistogram::Histogram;
 use std::collections::VecDeque;
