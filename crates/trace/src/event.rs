@@ -158,6 +158,8 @@ pub enum MarkKind {
     /// On a CPU's stream: the thread waits until the process's kernels are over that were enqueued so far, but for the
     /// latest `value` of them. All work of the kernels that it waits for comes before the wait in the order of the input.
     KernelWait,
+    /// So many clients as `value` says wait in turn for the thread's answers from here on, each with one request under way.
+    Clients,
 }
 
 /// Everything a program does to its memory except single loads and stores, which live in a [`Batch`]'s columns.

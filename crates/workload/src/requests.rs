@@ -3,16 +3,16 @@
 use crate::emitter::Emitter;
 use crate::layout::map;
 use crate::memory::{Memory, Nothing, follow};
-use crate::parameters::{Choice, LARGEST_COUNT, Parameters};
-use crate::program::{Kernel, Program, Progress};
+use crate::parameters::{Choice, LARGEST_COUNT, Parameters, Problem, within};
+use crate::program::{Kernel, Program, Progress, share};
 use terrace_model::AddressRange;
 use terrace_trace::{Event, MapKind, MarkKind};
 
-/// Marks the beginning or the end of a request.
+/// Marks the beginning or the end of a request, or how many clients there are.
 #[inline(always)]
-fn mark<M: Memory>(memory: &mut M, kind: MarkKind) {
+fn mark<M: Memory>(memory: &mut M, kind: MarkKind, value: u64) {
     if M::WANTS_EVENTS {
-        memory.event(Event::Mark { kind, name: String::new(), value: 0 });
+        memory.event(Event::Mark { kind, name: String::new(), value });
     }
 }
 
@@ -204,6 +204,10 @@ pub(crate) struct Client<S: Service> {
     state: S::State,
     plan: Plan,
     left: u64,
+    /// Requests left when the run begins; none where it begins at once.
+    at_run: Option<u64>,
+    /// The next request is the first.
+    first: bool,
     pace: Pace,
     /// A request was begun and is not marked as ended.
     open: bool,
@@ -218,6 +222,28 @@ pub(crate) struct Think {
     pub instructions: u64,
 }
 
+/// Requests in the steady state, of services.
+#[derive(Clone, Copy, Debug, PartialEq, Parameters)]
+pub(crate) struct Warmup {
+    /// Of the requests, those before the run, all threads together: they are answered like the others and not counted.
+    #[parameter(name = "warmup", default = 0, range = 0..=LARGEST_COUNT, unit = "requests")]
+    pub requests: u64,
+}
+
+impl Warmup {
+    /// Errors: no request is left for the run of each thread.
+    pub fn of(self, requests: u64, threads: u32) -> Result<Warmup, Problem> {
+        within("warmup", self.requests, 0..=requests.saturating_sub(threads.into()))?;
+        Ok(self)
+    }
+
+    /// Requests of a thread before the run; `None` where nobody has any.
+    pub fn share(self, thread: u32, threads: u32) -> Option<u64> {
+        let own = share(self.requests, thread, threads);
+        (self.requests > 0).then_some(own.end - own.start)
+    }
+}
+
 /// How a service's requests follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Parameters)]
 pub(crate) struct Pace {
@@ -225,6 +251,11 @@ pub(crate) struct Pace {
     pub think: Think,
     /// Mark where each request begins and ends, so that a simulation reports the distribution of their latencies.
     pub timed: Timed,
+    /// Clients of each thread, each with one request under way, which wait in turn; 0 where nobody waits. Requests are
+    /// then marked, and one takes from when its client sends it, right after the answer to the one before, until its own
+    /// answer. `think` is the thread's work on it.
+    #[parameter(default = 0, range = 0..=(1 << 20), unit = "clients")]
+    pub clients: u64,
 }
 
 /// What is marked as a request.
@@ -241,33 +272,51 @@ pub(crate) enum Timed {
 }
 
 impl Pace {
+    /// Before the first request of a thread.
+    #[inline(always)]
+    pub fn open<M: Memory>(&self, memory: &mut M) {
+        if self.clients > 0 {
+            mark(memory, MarkKind::Clients, self.clients);
+        }
+    }
+
     /// Before a request.
     #[inline(always)]
     pub fn begin<M: Memory>(&self, memory: &mut M) {
-        if self.timed == Timed::Whole {
-            mark(memory, MarkKind::RequestBegin);
+        let whole = self.timed == Timed::Whole || self.clients > 0;
+        if whole {
+            mark(memory, MarkKind::RequestBegin, 0);
         }
         if self.think.instructions > 0 {
             memory.compute(self.think.instructions);
         }
-        if self.timed == Timed::Accesses {
-            mark(memory, MarkKind::RequestBegin);
+        if self.timed == Timed::Accesses && !whole {
+            mark(memory, MarkKind::RequestBegin, 0);
         }
     }
 
     /// After its last access.
     #[inline(always)]
     pub fn end<M: Memory>(&self, memory: &mut M) {
-        if self.timed != Timed::No {
-            mark(memory, MarkKind::RequestEnd);
+        if self.timed != Timed::No || self.clients > 0 {
+            mark(memory, MarkKind::RequestEnd, 0);
         }
     }
 }
 
 impl<S: Service> Client<S> {
-    pub fn new(service: &S, thread: u32, requests: u64, pace: Pace) -> Client<S> {
-        let state = service.state(thread);
-        Client { service: service.clone(), state, plan: Plan::default(), left: requests, pace, open: false }
+    /// Of the thread's requests, `warmup` are made before the run, where the program has any there.
+    pub fn new(service: &S, thread: u32, requests: u64, warmup: Option<u64>, pace: Pace) -> Client<S> {
+        Client {
+            service: service.clone(),
+            state: service.state(thread),
+            plan: Plan::default(),
+            left: requests,
+            at_run: warmup.map(|before| requests - before),
+            first: true,
+            pace,
+            open: false,
+        }
     }
 }
 
@@ -275,13 +324,20 @@ impl<S: Service> Kernel for Client<S> {
     #[inline]
     fn step<M: Memory>(&mut self, memory: &mut M) -> Progress {
         if self.plan.is_issued() {
-            if std::mem::replace(&mut self.open, self.left > 0) {
+            if std::mem::replace(&mut self.open, false) {
                 self.pace.end(memory);
+            }
+            if self.at_run == Some(self.left) {
+                self.at_run = None;
+                return Progress::Run;
             }
             if self.left == 0 {
                 return Progress::Done;
             }
-            self.left -= 1;
+            if std::mem::replace(&mut self.first, false) {
+                self.pace.open(memory);
+            }
+            (self.left, self.open) = (self.left - 1, true);
             self.pace.begin(memory);
             self.plan.begin();
             self.service.plan(&mut self.state, &mut self.plan, memory);

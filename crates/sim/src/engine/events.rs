@@ -272,6 +272,7 @@ impl Engine<'_> {
         let pipeline = &self.machine.cores[core.index()].pipeline;
         match kind {
             MarkKind::RequestBegin => self.requests.begin(stream, pipeline.now),
+            MarkKind::Clients => self.requests.clients(stream, value),
             MarkKind::RequestEnd => self.requests.end(stream, pipeline.loads_done()),
             MarkKind::RegionBegin if self.mix.is_some() => self.comes_to_region(core, stream)?,
             MarkKind::RegionBegin if self.region.begin.is_none() && !self.options.whole => {

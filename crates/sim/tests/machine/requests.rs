@@ -121,3 +121,41 @@ fn whole_requests_begin_with_what_the_server_computes_for_them() {
         assert!(all > 0.95 * nanoseconds(&whole), "{name}: {all} of {}", nanoseconds(&whole));
     }
 }
+
+#[test]
+fn clients_wait_for_each_other() {
+    let machine = design("native-4k", "vbi-table1", &[]);
+    for (name, size) in [("service", "bytes=8MiB"), ("kv", "keys=20e3"), ("slab", "keys=20e3")] {
+        let of = |more: &str| {
+            let spec = format!("{name},{size},requests=2000,think=5e3,{more}");
+            run(&machine, &mut *workload(&spec), Fidelity::Full)
+        };
+        let (alone, queue) = (of("timed=whole"), of("clients=100"));
+        assert_eq!(alone.cycles, queue.cycles, "{name}: marks cost nothing");
+        assert_eq!(value(&queue, "count"), 1900.0, "{name}: the first of each client fill the queue");
+        // A hundred requests of one thread take a hundred times as long as one, but for neighbours that overlap and the
+        // first, which find empty caches.
+        let times = value(&queue, "latency.mean") / value(&alone, "latency.mean");
+        assert!((times / 100.0 - 1.0).abs() < 0.06, "{name}: {times}");
+        // What one request takes more evens out among a hundred.
+        let spread = |outcome: &Outcome| value(outcome, "latency.p99") / value(outcome, "latency.mean");
+        assert!(spread(&queue) < spread(&alone), "{name}: {} and {}", spread(&queue), spread(&alone));
+    }
+}
+
+#[test]
+fn requests_of_a_warm_up_are_made_and_not_counted() {
+    let machine = design("native-4k", "vbi-table1", &[]);
+    for name in ["service", "lsm", "tpcc", "search"] {
+        let of = |more: &str| {
+            let spec = format!("{name},bytes=8MiB,threads=2,requests=2000,think=5e3,timed=yes,{more}");
+            run(&machine, &mut *workload(&spec), Fidelity::Full)
+        };
+        let (all, half) = (of("warmup=0"), of("warmup=1000"));
+        assert_eq!((value(&all, "count"), value(&half, "count")), (2000.0, 1000.0), "{name}");
+        let share = half.accesses as f64 / all.accesses as f64;
+        assert!((share - 0.5).abs() < 0.05, "{name}: {share} of the accesses");
+        // One of the threads has nothing to do before the run.
+        assert_eq!(value(&of("warmup=1"), "count"), 1999.0, "{name}");
+    }
+}

@@ -14,7 +14,7 @@ const MAP_KINDS: [MapKind; 7] = [
     MapKind::HugeTlb,
 ];
 
-const MARK_KINDS: [MarkKind; 13] = [
+const MARK_KINDS: [MarkKind; 14] = [
     MarkKind::RegionBegin,
     MarkKind::RegionEnd,
     MarkKind::Phase,
@@ -28,6 +28,7 @@ const MARK_KINDS: [MarkKind; 13] = [
     MarkKind::GroupBarrier,
     MarkKind::KernelEnqueue,
     MarkKind::KernelWait,
+    MarkKind::Clients,
 ];
 
 const ADVICES: [Advice; 8] = [

@@ -63,6 +63,7 @@ pub fn event() -> impl Strategy<Value = Event> {
         MarkKind::GroupBarrier,
         MarkKind::KernelEnqueue,
         MarkKind::KernelWait,
+        MarkKind::Clients,
     ]);
     let protection = (0u8..8).prop_map(Protection::from_bits);
     let name = "[a-z\u{e9}/]{0,12}";

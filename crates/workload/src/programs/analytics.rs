@@ -6,7 +6,7 @@ use crate::memory::Memory;
 use crate::parameters::*;
 use crate::program::{Program, share};
 use crate::random::{Permutation, Random, Zipf, hash, scale};
-use crate::requests::{Client, Extents, Pace, Plan, Service, Think, Timed};
+use crate::requests::{Client, Extents, Pace, Plan, Service, Think};
 use terrace_model::{AddressRange, Bytes};
 
 const INFO: WorkloadInfo = WorkloadInfo {
@@ -143,7 +143,7 @@ impl Program for Analytics {
             zipf: Zipf::new(blocks, parameters.zipf),
             order: Permutation::new(blocks, seed),
             iterations,
-            pace: Pace { think: parameters.think, timed: Timed::No },
+            pace: Pace { think: parameters.think, ..Pace::default() },
             room: Vec::new(),
             site: layout.site("new factors"),
             threads,
@@ -169,7 +169,7 @@ impl Program for Analytics {
 
     fn thread(&self, index: u32) -> Client<Analytics> {
         let own = self.own(index);
-        Client::new(self, index, (own.end - own.start) * (1 + 2 * self.iterations), self.pace)
+        Client::new(self, index, (own.end - own.start) * (1 + 2 * self.iterations), None, self.pace)
     }
 
     fn kernel_accesses(&self) -> u64 {

@@ -444,6 +444,7 @@ impl Kernel for Store {
             return Progress::Working;
         }
         if !std::mem::replace(&mut self.running, true) {
+            self.program.pace.open(memory);
             return Progress::Run;
         }
         match self.next_request() {

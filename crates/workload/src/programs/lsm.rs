@@ -6,7 +6,7 @@ use crate::memory::Memory;
 use crate::parameters::*;
 use crate::program::{Program, share};
 use crate::random::{Permutation, Random, Zipf, hash, scale};
-use crate::requests::{Client, Extents, Pace, Plan, Service, VECTOR_BYTES, expected};
+use crate::requests::{Client, Extents, Pace, Plan, Service, VECTOR_BYTES, Warmup, expected};
 use std::collections::HashMap;
 use terrace_model::{AddressRange, Bytes};
 
@@ -56,6 +56,8 @@ pub(crate) struct Parameters {
     #[parameter(default = "100e3", range = 1..=LARGEST_COUNT, unit = "requests")]
     requests: u64,
     #[parameter(flatten)]
+    warmup: Warmup,
+    #[parameter(flatten)]
     pace: Pace,
     #[parameter(flatten)]
     start: Start,
@@ -86,6 +88,7 @@ pub(crate) struct ColumnStore {
     zipf: f64,
     reads: f64,
     requests: u64,
+    warmup: Warmup,
     pace: Pace,
     rows: u64,
     index: u64,
@@ -143,6 +146,7 @@ impl Program for ColumnStore {
             zipf: parameters.zipf,
             reads,
             requests: at_least("requests", parameters.requests, threads.into())?,
+            warmup: parameters.warmup.of(parameters.requests, parameters.threads.count)?,
             pace: parameters.pace,
             rows: layout.array("sorted tables", keys * row),
             index: layout.array("partition index", keys * INDEX_BYTES),
@@ -175,6 +179,10 @@ impl Program for ColumnStore {
         Ok(program)
     }
 
+    fn populates(&self) -> bool {
+        self.warmup.requests > 0
+    }
+
     fn layout(&self) -> &Layout {
         &self.layout
     }
@@ -184,7 +192,8 @@ impl Program for ColumnStore {
     }
 
     fn thread(&self, index: u32) -> Client<ColumnStore> {
-        Client::new(self, index, self.requests_of(index), self.pace)
+        let warmup = self.warmup.share(index, self.threads);
+        Client::new(self, index, self.requests_of(index), warmup, self.pace)
     }
 
     fn kernel_accesses(&self) -> u64 {

@@ -6,7 +6,7 @@ use crate::memory::Memory;
 use crate::parameters::*;
 use crate::program::{Program, share};
 use crate::random::{Permutation, Random, Zipf, hash, mix, scale};
-use crate::requests::{Client, Pace, Plan, Service, expected};
+use crate::requests::{Client, Pace, Plan, Service, Warmup, expected};
 use std::sync::Arc;
 use terrace_model::Bytes;
 
@@ -44,6 +44,8 @@ pub(crate) struct Parameters {
     /// Queries, all threads together.
     #[parameter(default = "4e3", range = 1..=LARGEST_COUNT, unit = "queries")]
     requests: u64,
+    #[parameter(flatten)]
+    warmup: Warmup,
     #[parameter(flatten)]
     pace: Pace,
     #[parameter(flatten)]
@@ -91,6 +93,7 @@ pub(crate) struct Search {
     scores: u64,
     stored: u64,
     requests: u64,
+    warmup: Warmup,
     pace: Pace,
     threads: u32,
     seed: u64,
@@ -141,11 +144,16 @@ impl Program for Search {
             scores: layout.array("scores", documents * SCORE_BYTES),
             stored: layout.array("documents", documents * DOCUMENT_BYTES),
             requests: parameters.requests,
+            warmup: parameters.warmup.of(parameters.requests, parameters.threads.count)?,
             pace: parameters.pace,
             threads: parameters.threads.count,
             seed,
             layout,
         })
+    }
+
+    fn populates(&self) -> bool {
+        self.warmup.requests > 0
     }
 
     fn layout(&self) -> &Layout {
@@ -158,7 +166,8 @@ impl Program for Search {
 
     fn thread(&self, index: u32) -> Client<Search> {
         let own = share(self.requests, index, self.threads);
-        Client::new(self, index, own.end - own.start, self.pace)
+        let warmup = self.warmup.share(index, self.threads);
+        Client::new(self, index, own.end - own.start, warmup, self.pace)
     }
 
     fn kernel_accesses(&self) -> u64 {

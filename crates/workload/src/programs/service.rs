@@ -6,7 +6,7 @@ use crate::memory::Memory;
 use crate::parameters::*;
 use crate::program::{Program, share};
 use crate::random::{Permutation, Random, Zipf, hash, mix, scale};
-use crate::requests::{Client, Pace, Plan, Service, VECTOR_BYTES, expected};
+use crate::requests::{Client, Pace, Plan, Service, VECTOR_BYTES, Warmup, expected};
 use terrace_model::Bytes;
 
 const INFO: WorkloadInfo = WorkloadInfo {
@@ -64,6 +64,8 @@ pub(crate) struct Parameters {
     #[parameter(default = "200e3", range = 1..=LARGEST_COUNT, unit = "requests")]
     requests: u64,
     #[parameter(flatten)]
+    warmup: Warmup,
+    #[parameter(flatten)]
     pace: Pace,
     #[parameter(flatten)]
     start: Start,
@@ -108,6 +110,7 @@ pub(crate) struct KeyValueService {
     order: Option<Permutation>,
     reads: f64,
     requests: u64,
+    warmup: Warmup,
     pace: Pace,
     /// Record sizes of a group, and their sum.
     sizes: [u64; GROUP as usize],
@@ -171,6 +174,7 @@ impl Program for KeyValueService {
             order: scattered.then(|| Permutation::new(keys, seed)),
             reads: parameters.reads,
             requests: parameters.requests,
+            warmup: parameters.warmup.of(parameters.requests, parameters.threads.count)?,
             pace: parameters.pace,
             sizes,
             group_bytes,
@@ -183,6 +187,10 @@ impl Program for KeyValueService {
         })
     }
 
+    fn populates(&self) -> bool {
+        self.warmup.requests > 0
+    }
+
     fn layout(&self) -> &Layout {
         &self.layout
     }
@@ -193,7 +201,8 @@ impl Program for KeyValueService {
 
     fn thread(&self, index: u32) -> Client<KeyValueService> {
         let own = share(self.requests, index, self.threads);
-        Client::new(self, index, own.end - own.start, self.pace)
+        let warmup = self.warmup.share(index, self.threads);
+        Client::new(self, index, own.end - own.start, warmup, self.pace)
     }
 
     fn kernel_accesses(&self) -> u64 {

@@ -380,6 +380,7 @@ impl Kernel for Cache {
             return Progress::Working;
         }
         if !std::mem::replace(&mut self.running, true) {
+            self.program.pace.open(memory);
             return Progress::Run;
         }
         if self.left == 0 {

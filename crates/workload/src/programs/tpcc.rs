@@ -6,7 +6,7 @@ use crate::memory::Memory;
 use crate::parameters::*;
 use crate::program::{Program, share};
 use crate::random::{Random, hash};
-use crate::requests::{Client, Extents, Pace, Plan, Service, VECTOR_BYTES, expected};
+use crate::requests::{Client, Extents, Pace, Plan, Service, VECTOR_BYTES, Warmup, expected};
 use terrace_model::{AddressRange, Bytes};
 
 const INFO: WorkloadInfo = WorkloadInfo {
@@ -43,6 +43,8 @@ pub(crate) struct Parameters {
     /// Transactions, all threads together.
     #[parameter(default = "50e3", range = 1..=LARGEST_COUNT, unit = "transactions")]
     requests: u64,
+    #[parameter(flatten)]
+    warmup: Warmup,
     #[parameter(flatten)]
     pace: Pace,
     #[parameter(flatten)]
@@ -132,6 +134,7 @@ pub(crate) struct OrderProcessing {
     log: u64,
     log_bytes: u64,
     requests: u64,
+    warmup: Warmup,
     pace: Pace,
     site: u32,
     threads: u32,
@@ -181,6 +184,7 @@ impl Program for OrderProcessing {
             log: layout.array("redo log", log_bytes * u64::from(threads)),
             log_bytes,
             requests: at_least("requests", parameters.requests, threads.into())?,
+            warmup: parameters.warmup.of(parameters.requests, parameters.threads.count)?,
             pace: parameters.pace,
             site: layout.site("new order lines"),
             threads,
@@ -196,6 +200,10 @@ impl Program for OrderProcessing {
         Ok(program)
     }
 
+    fn populates(&self) -> bool {
+        self.warmup.requests > 0
+    }
+
     fn layout(&self) -> &Layout {
         &self.layout
     }
@@ -205,7 +213,8 @@ impl Program for OrderProcessing {
     }
 
     fn thread(&self, index: u32) -> Client<OrderProcessing> {
-        Client::new(self, index, self.requests_of(index), self.pace)
+        let warmup = self.warmup.share(index, self.threads);
+        Client::new(self, index, self.requests_of(index), warmup, self.pace)
     }
 
     fn kernel_accesses(&self) -> u64 {

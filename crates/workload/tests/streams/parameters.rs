@@ -71,6 +71,7 @@ fn every_parameter_has_an_effect() {
                 (_, "think") => "1e6",
                 (_, "planes") => "12",
                 (_, "timed") => "yes",
+                (_, "clients") => "4",
                 (_, "values") => "varied",
                 (_, "popular") => "together",
                 (_, "chain") => "3",
