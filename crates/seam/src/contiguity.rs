@@ -7,7 +7,7 @@ use crate::Report;
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use terrace_model::{ContiguityPoint, Thinned};
+use terrace_model::{ContiguityPoint, PageSize, Thinned};
 
 /// Runs whose lengths are kept.
 const KEPT: usize = 128;
@@ -27,6 +27,15 @@ impl Contiguity {
     /// Share of the pages that lie in the `count` largest runs, 0 to 1; at most 128 are known.
     pub fn coverage(&self, count: usize) -> f64 {
         let covered: u64 = self.largest.iter().take(count).sum();
+        self.share(covered)
+    }
+
+    /// Share of the pages that lie in runs of at least 1 GiB, 0 to 1; of the 128 largest, like all that is known.
+    pub fn coverage_giant(&self) -> f64 {
+        self.share(self.largest.iter().filter(|run| **run >= PageSize::Giant.base_pages()).sum())
+    }
+
+    fn share(&self, covered: u64) -> f64 {
         if self.pages == 0 { 0.0 } else { covered as f64 / self.pages as f64 }
     }
 }
@@ -73,6 +82,7 @@ impl ContiguitySamples {
         report.count("contiguous_regions", self.last.regions);
         report.ratio("coverage_32", self.last.coverage(32));
         report.ratio("coverage_128", self.last.coverage(128));
+        report.ratio("coverage_1g", self.last.coverage_giant());
         report.ratio("contiguous_regions_mean", mean(self.sums.0));
         report.ratio("coverage_32_mean", mean(self.sums.1));
         report.ratio("coverage_128_mean", mean(self.sums.2));
@@ -159,6 +169,17 @@ mod tests {
         runs.close();
         runs.add(1025, 1537, 1);
         assert_eq!(runs.finish(), Contiguity { pages: 514, regions: 2, largest: vec![513, 1] });
+    }
+
+    #[test]
+    fn only_runs_of_a_gibibyte_count_as_such() {
+        let gib = PageSize::Giant.base_pages();
+        let mut runs = Runs::default();
+        runs.add(0, 5, gib);
+        runs.add(gib, 0, gib - 1);
+        runs.add(3 * gib, 3 * gib, gib + 1);
+        assert_eq!(runs.finish().coverage_giant(), (2 * gib + 1) as f64 / (3 * gib) as f64);
+        assert_eq!(Contiguity::default().coverage_giant(), 0.0);
     }
 
     proptest! {
