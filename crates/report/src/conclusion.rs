@@ -7,8 +7,8 @@ use crate::{Comparison, RunRecord, SpeedUp};
 use serde::Serialize;
 use terrace_model::PageSize;
 
-/// The smallest difference that is one: times that are closer than this part of them are called equal, as that is no reason to
-/// prefer one design or page size.
+/// The smallest difference that is one: times that are closer than this part of them are called equal, as that is no
+/// reason to prefer one design or page size.
 pub const SMALLEST_DIFFERENCE: f64 = 0.01;
 
 /// One finding.

@@ -1,13 +1,14 @@
 //! The lines that a copy moves.
 //!
-//! A copying thread issues one line after the other and may have as many outstanding as its core has line buffers; a
-//! buffer is free again when memory has taken the line at its new place. So what one thread can move follows from the
-//! latencies of both places, what several can from the devices. Stores go past the caches without reading what they replace,
-//! as those of `rep movs` do, but a line must be owned before it is written, so a buffer is kept for the way to its
-//! controller and back. The two lines of a pair that changes places are loaded and stored through the cache, as the kernel
-//! does that word by word: their buffers are free when both lines have come, and caches write them back. Devices see loads and
-//! stores of threads that share a copy in the order of time. Lines that a cache holds are taken from there. Where caches have virtual names the memory controller
-//! copies, from memory to memory: lines in caches keep their names, and are written back to wherever their page lies then.
+//! A copying thread issues one line after the other and may have as many outstanding as its core has line buffers; a buffer
+//! is free again when memory has taken the line at its new place. So what one thread can move follows from the latencies of
+//! both places, what several can from the devices. Stores go past the caches without reading what they replace, as those of
+//! `rep movs` do, but a line must be owned before it is written, so a buffer is kept for the way to its controller and back.
+//! The two lines of a pair that changes places are loaded and stored through the cache, as the kernel does that word by
+//! word: their buffers are free when both lines have come, and caches write them back. Devices see loads and stores of
+//! threads that share a copy in the order of time. Lines that a cache holds are taken from there. Where caches have virtual
+//! names the memory controller copies, from memory to memory: lines in caches keep their names, and are written back to
+//! wherever their page lies then.
 
 use super::State;
 use crate::machine::FULL;
