@@ -25,6 +25,25 @@ fn age(folder: &Path, file: &str) -> String {
 }
 
 #[test]
+fn the_example_of_the_help_can_be_pasted() {
+    let help = stdout(terrace().args(["memory", "--help"]));
+    let example =
+        help.split_once("Examples:\n").map(|(_, rest)| rest.split("\n\n").next().unwrap_or_default());
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("example.sh");
+    std::fs::write(&script, example.expect("the help has examples")).unwrap();
+    let command = terrace();
+    let built = Path::new(command.get_program()).parent().unwrap();
+    let path = std::env::join_paths([built, Path::new("/usr/bin"), Path::new("/bin")]).unwrap();
+    let mut shell = std::process::Command::new("sh");
+    let output = shell.arg("-e").arg(&script).current_dir(folder.path()).env("PATH", path).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("FMFI") && said.contains("gups"), "{said}");
+    assert!(folder.path().join("aged.svg").exists());
+}
+
+#[test]
 fn a_memory_is_aged_once_and_the_same_as_one_that_ages_in_the_run() {
     let folder = tempfile::tempdir().unwrap();
     let said = age(folder.path(), "aged.mem");

@@ -240,6 +240,16 @@ fn a_fault_that_may_be_the_emulators_is_said() {
     command.args(["record", "-o"]).arg(&trace).args(["--", "sh", "-c", "kill -SEGV $$"]);
     let message = stderr(&mut command, 1);
     assert!(message.contains("SIGSEGV") && message.contains("newer qemu-user"), "{message}");
+
+    // One that is installed and not the first of the search path.
+    use std::os::unix::fs::PermissionsExt;
+    let newer = folder.path().join("qemu-x86_64");
+    std::fs::write(&newer, "#!/bin/sh\necho qemu-x86_64 version 99.1.0\n").unwrap();
+    std::fs::set_permissions(&newer, PermissionsExt::from_mode(0o755)).unwrap();
+    let path = std::env::var("PATH").unwrap() + ":" + folder.path().to_str().unwrap();
+    let message = stderr(command.env("PATH", path), 1);
+    let offered = format!("PATH={}:$PATH", folder.path().display());
+    assert!(message.contains("99.1.0") && message.contains(&offered), "{message}");
 }
 
 #[test]

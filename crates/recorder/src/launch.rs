@@ -172,7 +172,7 @@ fn find(name: &OsStr) -> Result<PathBuf, RecordError> {
 }
 
 /// Whether this user may execute the file.
-fn check_program(path: &Path) -> Result<(), RecordError> {
+pub(crate) fn check_program(path: &Path) -> Result<(), RecordError> {
     let metadata = std::fs::metadata(path).map_err(|error| match error.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory => {
             RecordError::NotFound { program: path.as_os_str().to_owned() }

@@ -21,6 +21,7 @@
 mod blocks;
 mod collect;
 mod emulated;
+mod emulators;
 mod entries;
 mod events;
 mod filter;
@@ -40,6 +41,7 @@ mod touched;
 
 use collect::Collector;
 use emulated::Emulated;
+pub use emulators::{NewerEmulator, newer_emulator};
 use folder::Folder;
 pub use folder::remove_stale;
 pub use places::{CodePlace, NoPlace, Places};

@@ -126,14 +126,25 @@ impl Ending {
 
 /// What to try where a fault ended a program that may be the emulator's: it ends by its program's signals and by its
 /// own in one way.
-fn emulators_fault(status: ExitStatus) -> &'static str {
+fn emulators_fault(status: ExitStatus) -> String {
     use rustix::process::Signal;
     let faults = [Signal::SEGV, Signal::BUS, Signal::ILL, Signal::ABORT, Signal::TRAP].map(Signal::as_raw);
     if !status.signal().is_some_and(|signal| faults.contains(&signal)) {
-        return "";
+        return String::new();
     }
-    "; if it runs well without the recorder, the emulator (qemu-x86_64) has crashed: check that with \
-     qemu-x86_64 PROGRAM, then try a newer qemu-user or the program's single-process mode"
+    let newer = match terrace_recorder::newer_emulator() {
+        Some(newer) => format!(
+            "the newer qemu-user that is installed ({}, {} records: PATH={}:$PATH terrace ...)",
+            newer.version,
+            newer.recording,
+            newer.folder.display()
+        ),
+        None => "a newer qemu-user".to_owned(),
+    };
+    format!(
+        "; if it runs well without the recorder, the emulator (qemu-x86_64) has crashed: check that with \
+         qemu-x86_64 PROGRAM, then try {newer} or the program's single-process mode"
+    )
 }
 
 fn terminate(id: u32) {

@@ -11,14 +11,15 @@ use terrace_study::aging::{self, AgedMemory};
 const EXAMPLES: &str = "\
 Examples:
   terrace memory age -o aged.mem --machine skylake-6140 \\
-      --set tier.dram.capacity=\"16 GiB\" --set os.memory.max_order=10 \\
+      --set tier.dram.capacity=\"4 GiB\" --set os.memory.max_order=10 \\
       --set os.memory.free_lists=last-freed-first \\
       --set os.memory.grouping=true \\
-      --set os.memory.aging.kind=page-cache --set os.memory.aging.fmfi=0.95
+      --set os.memory.aging.kind=page-cache \\
+      --set os.memory.aging.dropped=0.2 --set os.memory.aging.fmfi=0.95
   terrace memory show aged.mem --svg aged.svg
-  terrace sim --design trident --workload gups \\
+  terrace sim --design trident --workload gups,bytes=512MiB,updates=1e6 \\
       --machine skylake-6140 \\
-      --set tier.dram.capacity=\"16 GiB\" --set os.memory.max_order=10 \\
+      --set tier.dram.capacity=\"4 GiB\" --set os.memory.max_order=10 \\
       --set os.memory.free_lists=last-freed-first \\
       --set os.memory.grouping=true \\
       --set os.memory.aging.kind=snapshot \\
