@@ -206,6 +206,11 @@ impl TieredMemory {
         self.tiers[self.tier_of_line(line).index()].home
     }
 
+    /// Whether a GPU copies pages that change places, by an engine of its own.
+    pub fn gpu_copies(&self) -> bool {
+        self.copier == NodeId::GPU
+    }
+
     /// A request that copies a line of a page that changes its place.
     #[inline]
     pub fn page_copy(&self, line: Line, at: Time, by: Initiator) -> MemoryRequest {

@@ -193,17 +193,19 @@ impl Copy {
     }
 
     /// Copies a piece: lines of a thread that copies alone, else loads and stores of all threads as their time comes, as
-    /// devices serve requests in the order in which they are asked.
+    /// devices serve requests in the order in which they are asked. Threads of a GPU's engine are the lines that it has
+    /// under way, and go on a piece at a time.
     pub fn step<const F: u8>(&mut self, shared: &mut Shared, state: &State) {
         if self.threads.len() == 1 {
             return self.threads[0].piece::<F>(shared, state);
         }
-        let events = if F == FULL { PIECE } else { 1 };
+        let in_order = F == FULL && !shared.memory.gpu_copies();
+        let events = if in_order { PIECE } else { 1 };
         for _ in 0..events {
             let Some(thread) = self.threads.iter_mut().min_by_key(|thread| thread.next) else { return };
             match thread.next {
                 HELD => return,
-                _ if F == FULL => thread.event(shared, state),
+                _ if in_order => thread.event(shared, state),
                 _ => thread.piece::<F>(shared, state),
             }
         }
@@ -221,7 +223,7 @@ impl Copy {
 }
 
 impl CopyThread {
-    /// Its next load or store.
+    /// The thread's next load or store.
     fn event(&mut self, shared: &mut Shared, state: &State) {
         let now = self.next;
         match self.next_store() {
@@ -333,9 +335,9 @@ impl CopyThread {
 
 /// What became of a line that a copy asked for.
 enum Load {
-    /// Its device has moved it by itself, by this time.
+    /// The device has moved the line by itself, by this time.
     Moved(Time),
-    /// It can be stored from this time on.
+    /// The line can be stored from this time on.
     Came(Time),
 }
 
