@@ -12,7 +12,7 @@ const BY_HAND: [&str; 2] = ["/usr/local/bin", "/opt/qemu/bin"];
 pub struct NewerEmulator {
     /// Folder of its executable.
     pub folder: PathBuf,
-    /// Its version, such as `9.1.0`.
+    /// The version, such as `9.1.0`.
     pub version: String,
     /// The version of the one that records.
     pub recording: String,

@@ -94,7 +94,7 @@ pub struct TieredMemory {
     /// First address beyond all tiers, where tables of the translation hardware lie.
     end: u64,
     /// The node whose processors copy pages that change their place.
-    copier: NodeId,
+    pub copier: NodeId,
     /// Lines read for loads and stores of the program.
     pub demand_reads: u64,
     /// One tier as a hardware cache of another.
@@ -204,11 +204,6 @@ impl TieredMemory {
     /// The node that a physical line belongs to.
     pub fn home_of_line(&self, line: Line) -> NodeId {
         self.tiers[self.tier_of_line(line).index()].home
-    }
-
-    /// Whether a GPU copies pages that change places, by an engine of its own.
-    pub fn gpu_copies(&self) -> bool {
-        self.copier == NodeId::GPU
     }
 
     /// A request that copies a line of a page that changes its place.

@@ -15,7 +15,7 @@ use crate::machine::FULL;
 use crate::machine::Shared;
 use crate::memory::Initiator;
 use std::collections::VecDeque;
-use terrace_model::{LINE_BYTES, Line, TierId, Time};
+use terrace_model::{LINE_BYTES, Line, NodeId, TierId, Time};
 
 /// Lines of one step. A thread that copies alone issues as many; those of several take as many loads and stores in turn.
 const PIECE: u64 = 16;
@@ -199,7 +199,7 @@ impl Copy {
         if self.threads.len() == 1 {
             return self.threads[0].piece::<F>(shared, state);
         }
-        let in_order = F == FULL && !shared.memory.gpu_copies();
+        let in_order = F == FULL && shared.memory.copier != NodeId::GPU;
         let events = if in_order { PIECE } else { 1 };
         for _ in 0..events {
             let Some(thread) = self.threads.iter_mut().min_by_key(|thread| thread.next) else { return };
