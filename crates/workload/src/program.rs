@@ -5,7 +5,7 @@ use crate::memory::{Backing, Digested, Memory, Native, Nothing};
 use crate::native::{self, NativeRun};
 use crate::opencl::{DeviceChoice, GpuOutcome};
 use crate::pages::NativePages;
-use crate::parameters::{self, Init, Parameters, Problem};
+use crate::parameters::{self, Init, Parameters, Problem, Warmup};
 use crate::programs;
 use crate::source::StreamSource;
 use crate::{Workload, WorkloadError, WorkloadInfo};
@@ -36,6 +36,10 @@ pub(crate) struct Iterations {
 }
 
 impl Iterations {
+    pub fn new(warmup: Warmup, measured: u64) -> Iterations {
+        Iterations { warmup: warmup.iterations, measured }
+    }
+
     pub fn all(self) -> u64 {
         self.warmup + self.measured
     }

@@ -74,7 +74,7 @@ struct CopyThread {
     charged: Time,
     /// Lines that have come and are not yet stored.
     loaded: Vec<Loaded>,
-    /// When it loads or stores next; [`HELD`] when all is done. Of threads that share a copy.
+    /// When it loads or stores next; [`HELD`] when all is done.
     next: Time,
 }
 
@@ -97,6 +97,13 @@ impl CopyThread {
     fn next_buffers(&self, swap: bool) -> (usize, usize) {
         let one = self.next_buffer;
         (one, if swap { (one + 1) % self.buffers.len() } else { one })
+    }
+
+    /// The same, which are taken from now on.
+    fn take_buffers(&mut self, swap: bool) -> (usize, usize) {
+        let (one, other) = self.next_buffers(swap);
+        self.next_buffer = (other + 1) % self.buffers.len();
+        (one, other)
     }
 
     /// When it loads its next line, if none that it has loaded is stored before.
@@ -173,10 +180,7 @@ impl Copy {
 
     /// When its next line is issued; none when all were, and those of several threads stored.
     pub fn next(&self) -> Option<Time> {
-        if self.threads.len() > 1 {
-            return self.threads.iter().map(|thread| thread.next).min().filter(|next| *next != HELD);
-        }
-        self.threads.iter().filter(|thread| !thread.chunks.is_empty()).map(|thread| thread.now).min()
+        self.threads.iter().map(|thread| thread.next).min().filter(|next| *next != HELD)
     }
 
     /// When all lines have arrived, those issued so far at least.
@@ -196,10 +200,7 @@ impl Copy {
     /// devices serve requests in the order in which they are asked. Threads of a GPU's engine are the lines that it has
     /// under way, and go on a piece at a time.
     pub fn step<const F: u8>(&mut self, shared: &mut Shared, state: &State) {
-        if self.threads.len() == 1 {
-            return self.threads[0].piece::<F>(shared, state);
-        }
-        let in_order = F == FULL && shared.memory.copier != NodeId::GPU;
+        let in_order = F == FULL && self.threads.len() > 1 && shared.memory.copier != NodeId::GPU;
         let events = if in_order { PIECE } else { 1 };
         for _ in 0..events {
             let Some(thread) = self.threads.iter_mut().min_by_key(|thread| thread.next) else { return };
@@ -243,8 +244,7 @@ impl CopyThread {
 
     fn load_next(&mut self, shared: &mut Shared, state: &State, now: Time) {
         let Some(chunk) = self.chunks.front().copied() else { return };
-        let (one, other) = self.next_buffers(chunk.swap);
-        self.next_buffer = (other + 1) % self.buffers.len();
+        let (one, other) = self.take_buffers(chunk.swap);
         let pace = state.costs.copy_line.at(state.cycle);
         self.now = now + if chunk.swap { pace.times(2) } else { pace };
         match chunk.from {
@@ -308,9 +308,7 @@ impl CopyThread {
                 }
             }
             // Of a pair that changes places both lines are under way.
-            let buffer = self.next_buffer;
-            let other = if chunk.swap { (buffer + 1) % self.buffers.len() } else { buffer };
-            self.next_buffer = (other + 1) % self.buffers.len();
+            let (buffer, other) = self.take_buffers(chunk.swap);
             let now = self.now.max(self.buffers[buffer]).max(self.buffers[other]);
             let from = chunk.from.map(|from| from + line);
             let (free, arrived) = if F != FULL {
@@ -357,7 +355,7 @@ fn stored_by(from: Option<Line>) -> Initiator {
 /// Loads a line that is stored at `to`, and owns its new place.
 fn load(shared: &mut Shared, from: Option<Line>, to: Line, now: Time) -> Load {
     let Some(from) = from else { return Load::Came(now) };
-    let cached = is_cached(shared, from);
+    let cached = drop_cached(shared, from);
     let memory = &mut shared.memory;
     if !cached && let Some(done) = memory.transfer(memory.page_copy(from, now, Initiator::Copy), to) {
         return Load::Moved(done);
@@ -372,9 +370,9 @@ fn load(shared: &mut Shared, from: Option<Line>, to: Line, now: Time) -> Load {
 /// Loads two lines that change places: when both have come. The kernel loads both and stores each at the other's place.
 /// Stores find their lines in the cache then, so that line buffers are free from that time on; caches write them back.
 fn load_pair(shared: &mut Shared, one: Line, other: Line, now: Time) -> Time {
-    let cached = is_cached(shared, one);
+    let cached = drop_cached(shared, one);
     let read = fetch(shared, one, cached, now);
-    let cached = is_cached(shared, other);
+    let cached = drop_cached(shared, other);
     read.max(fetch(shared, other, cached, now))
 }
 
@@ -387,8 +385,8 @@ fn swap_lines(shared: &mut Shared, one: Line, other: Line, now: Time) -> (Time, 
     (if shared.virtual_caches { written } else { came }, written)
 }
 
-/// Whether a cache holds the line, by the name of its frame. It does no longer.
-fn is_cached(shared: &mut Shared, line: Line) -> bool {
+/// Drops the line from the caches, by the name of its frame: whether one held it.
+fn drop_cached(shared: &mut Shared, line: Line) -> bool {
     !shared.virtual_caches && shared.caches.discard(line.in_caches())
 }
 

@@ -1,6 +1,7 @@
 //! Latencies of requests that an input marks.
 
 use crate::support::{DATA, PAGE, Program, design, run, small, workload};
+use terrace_sim::design::Design;
 use terrace_sim::{Fidelity, Outcome};
 use terrace_trace::MarkKind::{RegionBegin, RequestBegin, RequestEnd};
 
@@ -101,14 +102,17 @@ fn services_are_timed_without_what_lies_between_requests() {
     }
 }
 
+/// A run of a service with as many requests, each with five thousand instructions of its own.
+fn two_thousand(machine: &Design, name: &str, size: &str, more: &str) -> Outcome {
+    let spec = format!("{name},{size},requests=2000,think=5e3,{more}");
+    run(machine, &mut *workload(&spec), Fidelity::Full)
+}
+
 #[test]
 fn whole_requests_begin_with_what_the_server_computes_for_them() {
     let machine = design("native-4k", "vbi-table1", &[]);
     for (name, size) in [("service", "bytes=8MiB"), ("kv", "keys=20e3"), ("slab", "keys=20e3")] {
-        let of = |more: &str| {
-            let spec = format!("{name},{size},requests=2000,think=5e3,{more}");
-            run(&machine, &mut *workload(&spec), Fidelity::Full)
-        };
+        let of = |more: &str| two_thousand(&machine, name, size, more);
         let (accesses, whole) = (of("timed=yes"), of("timed=whole"));
         assert_eq!(value(&whole, "count"), 2000.0, "{name}");
         assert_eq!(whole.cycles, accesses.cycles, "{name}: marks cost nothing");
@@ -126,10 +130,7 @@ fn whole_requests_begin_with_what_the_server_computes_for_them() {
 fn clients_wait_for_each_other() {
     let machine = design("native-4k", "vbi-table1", &[]);
     for (name, size) in [("service", "bytes=8MiB"), ("kv", "keys=20e3"), ("slab", "keys=20e3")] {
-        let of = |more: &str| {
-            let spec = format!("{name},{size},requests=2000,think=5e3,{more}");
-            run(&machine, &mut *workload(&spec), Fidelity::Full)
-        };
+        let of = |more: &str| two_thousand(&machine, name, size, more);
         let (alone, queue) = (of("timed=whole"), of("clients=100"));
         assert_eq!(alone.cycles, queue.cycles, "{name}: marks cost nothing");
         assert_eq!(value(&queue, "count"), 1900.0, "{name}: the first of each client fill the queue");

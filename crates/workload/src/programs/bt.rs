@@ -167,7 +167,7 @@ impl Program for BlockTridiagonal {
             groups: edge / 8,
             rows: edge,
             planes,
-            iterations: Iterations { warmup: parameters.warmup.iterations, measured: parameters.iterations },
+            iterations: Iterations::new(parameters.warmup, parameters.iterations),
             threads,
             u,
             rhs,

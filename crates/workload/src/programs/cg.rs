@@ -111,7 +111,7 @@ impl Program for ConjugateGradient {
         Ok(ConjugateGradient {
             rows,
             nonzeros,
-            iterations: Iterations { warmup: parameters.warmup.iterations, measured: parameters.iterations },
+            iterations: Iterations::new(parameters.warmup, parameters.iterations),
             threads: parameters.threads.count,
             seed: parameters.seed.number,
             row_ends,

@@ -129,7 +129,7 @@ impl Program for Fourier {
         layout.together = 3;
         let block = side.max(planes) * BLOCK * 16;
         let scratch = (0..threads).map(|_| layout.array("scratch", 2 * block)).collect();
-        let iterations = Iterations { warmup: parameters.warmup.iterations, measured: parameters.iterations };
+        let iterations = Iterations::new(parameters.warmup, parameters.iterations);
         Ok(Fourier { side, planes, iterations, threads, u, twiddle, scratch, layout })
     }
 

@@ -160,7 +160,7 @@ impl Program for Multigrid {
             cycle.extend(up.map(|operation| (operation, level)));
         }
         cycle.push((Operation::Residual, 0));
-        let iterations = Iterations { warmup: parameters.warmup.iterations, measured: parameters.iterations };
+        let iterations = Iterations::new(parameters.warmup, parameters.iterations);
         Ok(Multigrid { levels, v, cycle, iterations, threads: parameters.threads.count, layout })
     }
 
