@@ -22,6 +22,11 @@ pub struct CoreParameters {
     #[parameter(range = 1..=8)]
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub threads: u32,
+    /// Misses of L1 that one hardware thread may have outstanding; left out, as many as its core
+    /// (`cache.l1.outstanding`).
+    #[parameter(range = 1..=16384)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outstanding: Option<u32>,
     /// Clock. What a design counts in `cycles` is in cycles of this clock, whatever the groups'.
     #[parameter(range = "1 MHz"..="1000 GHz")]
     pub frequency: Frequency,
@@ -95,6 +100,7 @@ impl CoreParameters {
             model: group.model.clone().unwrap_or_else(|| self.model.clone()),
             count: group.count,
             threads: self.threads,
+            outstanding: self.outstanding,
             frequency: group.frequency.unwrap_or(self.frequency),
             dispatch_width: group.dispatch_width.unwrap_or(self.dispatch_width),
             reorder_buffer: group.reorder_buffer.unwrap_or(self.reorder_buffer),
@@ -126,6 +132,7 @@ impl CoreParameters {
             model,
             count: 1,
             threads: 1,
+            outstanding: None,
             frequency: Frequency(1e9),
             dispatch_width: 1,
             reorder_buffer: 64,

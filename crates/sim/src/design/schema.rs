@@ -65,6 +65,14 @@ pub struct Design {
     pub ledger: Ledger,
 }
 
+impl Design {
+    /// Misses that one hardware thread may have outstanding.
+    pub fn thread_misses(&self) -> u32 {
+        let core = self.cache.l1.outstanding;
+        self.core.outstanding.map_or(core, |thread| thread.min(core))
+    }
+}
+
 /// Which constants were fitted to published rows, and which were assumed. Only what is in neither list is a prediction.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Parameters)]
 #[parameter(table)]

@@ -91,7 +91,7 @@ impl Machine {
         let observers = Observers::new(options);
         let scheme = entry.build(translation, cores.len(), cycle, PhysAddr(memory.end()))?;
         let shared = Shared {
-            caches: Hierarchy::new(&design.cache, cores.len() as u32, design.core.threads, cycle)?,
+            caches: Hierarchy::new(&design.cache, &design.core, cycle)?,
             unfiltered: vec![[0; 2]; layout.len()],
             memory,
             os,

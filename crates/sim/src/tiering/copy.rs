@@ -15,7 +15,7 @@ use crate::machine::FULL;
 use crate::machine::Shared;
 use crate::memory::Initiator;
 use std::collections::VecDeque;
-use terrace_model::{LINE_BYTES, Line, NodeId, TierId, Time};
+use terrace_model::{LINE_BYTES, Line, TierId, Time};
 
 /// Lines of one step. A thread that copies alone issues as many; those of several take as many loads and stores in turn.
 const PIECE: u64 = 16;
@@ -197,10 +197,9 @@ impl Copy {
     }
 
     /// Copies a piece: lines of a thread that copies alone, else loads and stores of all threads as their time comes, as
-    /// devices serve requests in the order in which they are asked. Threads of a GPU's engine are the lines that it has
-    /// under way, and go on a piece at a time.
+    /// devices serve requests in the order in which they are asked.
     pub fn step<const F: u8>(&mut self, shared: &mut Shared, state: &State) {
-        let in_order = F == FULL && self.threads.len() > 1 && shared.memory.copier != NodeId::GPU;
+        let in_order = F == FULL && self.threads.len() > 1;
         let events = if in_order { PIECE } else { 1 };
         for _ in 0..events {
             let Some(thread) = self.threads.iter_mut().min_by_key(|thread| thread.next) else { return };

@@ -222,7 +222,7 @@ impl Tiering {
             capabilities,
             costs: design.os.costs.clone(),
             cycle: shared.timing.cycle,
-            line_buffers: design.cache.l1.outstanding.max(1) as usize,
+            line_buffers: design.thread_misses().max(1) as usize,
             wanted: policy.needs().signals,
             tick: Some(Time::ZERO),
             processors: Processors::new(design.os.kernel_threads, cores),

@@ -200,7 +200,10 @@ fn a_page_that_was_missed_moves_and_costs_a_shootdown() {
     // Page 4 is copied and read again where it is now; the others are missed too late.
     let moved = count(&outcome, "policy.own.moved");
     assert!((1..8).contains(&moved), "{moved}");
-    assert_eq!(count(&outcome, "gpu.tlb.shootdowns"), count(&outcome, "tier.gddr.bytes_written") / PAGE);
+    // Four pages at a time are under way, each with a shootdown before its copy begins.
+    let copied = count(&outcome, "tier.gddr.bytes_written") / PAGE;
+    let shootdowns = count(&outcome, "gpu.tlb.shootdowns");
+    assert!(moved <= copied && copied <= shootdowns && shootdowns <= moved + 4, "{moved} {copied} {shootdowns}");
     assert_eq!(count(&outcome, "gpu.tlb.shootdowns_avoided"), 0);
     let stalled = count(&outcome, "gpu.tlb.shootdown_time");
     assert_eq!(stalled, count(&outcome, "gpu.tlb.shootdowns") * 100_000 / 1400);
@@ -309,10 +312,12 @@ fn the_legacy_model_copies_everything_before_a_kernel() {
 
 #[test]
 fn balancing_keeps_the_share_that_migration_alone_overshoots() {
-    let pages = 512;
+    let pages = 2048;
+    let lines = pages * LINES;
     let mut script = Kernels::new(&[("a", pages)]);
+    // All lines, far from one another, so that at any time the memories serve what their shares of the pages say.
     for _ in 0..12 {
-        script = script.kernel(0..pages * LINES, 8);
+        script = script.kernel((0..lines).map(|at| at * 4099 % lines), 8);
     }
     let program = script.finish();
     let share = |name: &str, changes: &[(&str, &str)]| {

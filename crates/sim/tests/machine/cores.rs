@@ -287,6 +287,16 @@ fn hardware_threads_of_a_core_share_its_caches_and_its_miss_registers() {
     assert!((1.95..2.05).contains(&ratio), "{ratio}");
     let ratio = time(&machine(2, 4)) / time(&machine(1, 2));
     assert!((0.95..1.05).contains(&ratio), "{ratio}");
+    // With two for each thread, none has the four of its core to itself, and three of a core are shared by both.
+    let limited = |outstanding: u32| {
+        let mut design = machine(2, outstanding);
+        design.core.outstanding = Some(2);
+        design
+    };
+    for (outstanding, expected) in [(2, 2.0), (3, 4.0 / 3.0), (4, 1.0), (8, 1.0)] {
+        let ratio = time(&limited(outstanding)) / time(&machine(1, 2));
+        assert!((0.95..1.05).contains(&(ratio / expected)), "{outstanding}: {ratio}");
+    }
 }
 
 #[test]

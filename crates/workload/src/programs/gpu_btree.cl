@@ -8,9 +8,10 @@ kernel void findK(const global uint *knodesD, global ulong *currKnodeD, const gl
     size_t lookup = get_group_id(0), place = get_local_id(0);
     for (ulong level = 0; level < levels; level++) {
         const global uint *keys = knodesD + 516 * currKnodeD[lookup] + 2;
-        uint from = keys[place], wanted = keysD[lookup], to = keys[place + 1];
+        uint from = keys[place], wanted = keysD[lookup];
+        bool here = from <= wanted && wanted < keys[place + 1];
         barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
-        if (from <= wanted && wanted < to) {
+        if (here) {
             found = keys[257 + place];
             currKnodeD[lookup] = found;
         }

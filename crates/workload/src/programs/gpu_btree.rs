@@ -12,8 +12,8 @@ const INFO: WorkloadInfo = WorkloadInfo {
     name: "gpu-btree",
     summary: "on a GPU: look-ups in a B+tree of order 256, a work-group for each",
     description: "\
-A group looks for one key. On each level its 256 work-items compare the key with all keys of the node, each with its own and the next; one \
-of them reads which child to go to. All searches begin at the root.
+A group looks for one key. On each level its 256 work-items compare the key with all keys of the node, each with its own and, where that is not \
+larger, with the next; one of them reads which child to go to. All searches begin at the root.
 
 Stands for Rodinia's b+tree (Che et al., IISWC 2009). It differs: keys are uniform, and nodes of a level lie side by side.",
     parameters: declared::<WithThreads<Parameters>>,
@@ -59,6 +59,17 @@ impl Work {
     fn key(&self, lookup: u64) -> u64 {
         scale(hash(self.seed, lookup), self.keys)
     }
+
+    /// Keys below a node of a level.
+    fn within(&self, level: u64) -> u64 {
+        ORDER.pow((self.levels - level) as u32)
+    }
+
+    /// Which child of its node on a level a key lies below.
+    fn child(&self, key: u64, level: u64) -> u64 {
+        let within = self.within(level);
+        key % within / (within / ORDER)
+    }
 }
 
 impl OnGpu for Work {
@@ -86,7 +97,9 @@ impl OnGpu for Work {
     }
 
     fn accesses(&self) -> u64 {
-        self.lookups * (self.levels * (4 * WARPS * LANES + 2) + 1)
+        // Keys up to that of the child are compared with the next as well.
+        let second = |lookup| (0..self.levels).map(|level| self.child(self.key(lookup), level) + 1).sum::<u64>();
+        self.lookups * (self.levels * (3 * WARPS * LANES + 2) + 1) + (0..self.lookups).map(second).sum::<u64>()
     }
 
     const OPENCL: Option<&'static str> = Some(include_str!("gpu_btree.cl"));
@@ -99,8 +112,7 @@ impl OnGpu for Work {
     fn fill(&self, memory: &Backing) {
         let mut before = 0;
         for level in 0..self.levels {
-            let (nodes, within) =
-                (nodes_of(self.keys, self.levels, level), ORDER.pow((self.levels - level) as u32));
+            let (nodes, within) = (nodes_of(self.keys, self.levels, level), self.within(level));
             // Children of the last level are the keys themselves.
             let below = if level + 1 == self.levels { 0 } else { before + nodes };
             for node in 0..nodes {
@@ -149,15 +161,14 @@ impl Warps for Work {
             return store_some::<u32>(memory, first, |_| self.answers + 4 * lookup, 4);
         }
         let before = (0..piece).map(|level| nodes_of(self.keys, self.levels, level)).sum::<u64>();
-        let within = ORDER.pow((self.levels - piece) as u32);
-        let node = self.nodes + NODE * (before + key / within);
+        let node = self.nodes + NODE * (before + key / self.within(piece));
         let keys = |lane: u64| node + 8 + 4 * (place + lane);
         load_lanes::<u64>(memory, |_| self.current + 8 * lookup, piece > 0, 6);
         load_lanes::<u32>(memory, keys, true, 4);
         load_lanes::<u32>(memory, |_| self.wanted + 4 * lookup, false, 2);
-        load_lanes::<u32>(memory, |lane| keys(lane) + 4, false, 2);
+        let child = self.child(key, piece);
+        load_some::<u32>(memory, |lane| place + lane <= child, |lane| keys(lane) + 4, false, 2);
         // The one whose part the key lies in.
-        let child = key / (within / ORDER).max(1) % ORDER;
         let found = |lane: u64| place + lane == child;
         load_some::<u32>(memory, found, |_| node + 8 + 4 * (ORDER + 1) + 4 * child, true, 3);
         store_some::<u64>(memory, found, |_| self.current + 8 * lookup, 2);

@@ -21,6 +21,7 @@ use super::parameters::CacheHierarchyParameters;
 use super::prefetcher::StridePrefetcher;
 use super::seen::Seen;
 use super::sharers::MAX_CORES;
+use crate::core::CoreParameters;
 use crate::memory::Initiator;
 use private::{NOTHING_RECENT, Private, Recent};
 use terrace_model::{CacheLine, CoreId, Stats, Time, Unit};
@@ -91,6 +92,8 @@ pub struct Hierarchy {
     private: Vec<Private>,
     /// Bits of a hardware thread's number that tell it from the others of its core.
     thread_bits: u32,
+    /// Misses of each hardware thread; none where a core's registers alone limit them.
+    thread_misses: Vec<Outstanding>,
     llc: Level,
     llc_misses: Outstanding,
     directory: AnyDirectory,
@@ -110,17 +113,17 @@ pub struct Hierarchy {
 }
 
 impl Hierarchy {
-    /// Empty caches for `cores` hardware threads, `threads` of which (a power of two) make a core, whose clock cycle lasts
-    /// `cycle`.
+    /// Empty caches for the machine's hardware threads, `core.threads` of which (a power of two) make a core, whose clock
+    /// cycle lasts `cycle`.
     ///
     /// # Errors
     /// A geometry that cannot be built, or more than [`MAX_CORES`] hardware threads.
     pub fn new(
         parameters: &CacheHierarchyParameters,
-        cores: u32,
-        threads: u32,
+        core: &CoreParameters,
         cycle: Time,
     ) -> Result<Hierarchy, String> {
+        let (cores, threads) = (core.count, core.threads);
         if cores > MAX_CORES {
             return Err(format!("{cores} cores: the directory can name {MAX_CORES} at most"));
         }
@@ -141,6 +144,10 @@ impl Hierarchy {
         Ok(Hierarchy {
             private: vec![private; cores.div_ceil(threads) as usize],
             thread_bits: threads.trailing_zeros(),
+            thread_misses: match core.outstanding {
+                Some(outstanding) => vec![Outstanding::new(outstanding); cores as usize],
+                None => Vec::new(),
+            },
             llc: level("llc", &parameters.llc)?,
             llc_misses: Outstanding::new(parameters.llc.outstanding),
             directory: AnyDirectory::None,
@@ -210,11 +217,11 @@ impl Hierarchy {
         by: Initiator,
         below: &mut B,
     ) -> Served {
-        let core = self.caches_of(core);
+        let (thread, core) = (core, self.caches_of(core));
         let private = &mut self.private[core.index()];
         let home = private.l1.home(line);
         let Some(held) = private.l1.touch(home) else {
-            return self.miss_l1(core, line, home, write, now, by, below);
+            return self.miss_l1(thread, line, home, write, now, by, below);
         };
         if write && !held.writable {
             return self.own(core, line, held.slot, now, below);

@@ -58,12 +58,12 @@ impl Private {
 }
 
 impl Hierarchy {
-    /// Brings a line into L1, where it belongs at `home`.
+    /// Brings a line into a hardware thread's L1, where it belongs at `home`.
     #[allow(clippy::too_many_arguments)]
     #[inline(never)]
     pub(super) fn miss_l1<B: Below>(
         &mut self,
-        core: CoreId,
+        thread: CoreId,
         line: CacheLine,
         home: Home,
         write: bool,
@@ -72,10 +72,15 @@ impl Hierarchy {
         below: &mut B,
     ) -> Served {
         self.counters.l1.misses += 1;
-        let start = self.private[core.index()].l1_misses.start(now);
+        let core = self.caches_of(thread);
+        let own = self.thread_misses.get(thread.index()).map_or(now, |misses| misses.start(now));
+        let start = self.private[core.index()].l1_misses.start(own);
         let (mut served, writable) = self.fetch(core, line, write, start, by, below);
         let private = &mut self.private[core.index()];
         private.l1_misses.occupy(served.done);
+        if let Some(misses) = self.thread_misses.get_mut(thread.index()) {
+            misses.occupy(served.done);
+        }
         let (slot, evicted) = private.l1.insert(home, write, writable);
         let index = private.l1.slot_index(slot);
         private.l1_ready[index] = served.done;
