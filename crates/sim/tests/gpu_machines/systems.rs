@@ -203,7 +203,10 @@ fn a_page_that_was_missed_moves_and_costs_a_shootdown() {
     // Four pages at a time are under way, each with a shootdown before its copy begins.
     let copied = count(&outcome, "tier.gddr.bytes_written") / PAGE;
     let shootdowns = count(&outcome, "gpu.tlb.shootdowns");
-    assert!(moved <= copied && copied <= shootdowns && shootdowns <= moved + 4, "{moved} {copied} {shootdowns}");
+    assert!(
+        moved <= copied && copied <= shootdowns && shootdowns <= moved + 4,
+        "{moved} {copied} {shootdowns}"
+    );
     assert_eq!(count(&outcome, "gpu.tlb.shootdowns_avoided"), 0);
     let stalled = count(&outcome, "gpu.tlb.shootdown_time");
     assert_eq!(stalled, count(&outcome, "gpu.tlb.shootdowns") * 100_000 / 1400);

@@ -98,8 +98,10 @@ impl OnGpu for Work {
 
     fn accesses(&self) -> u64 {
         // Keys up to that of the child are compared with the next as well.
-        let second = |lookup| (0..self.levels).map(|level| self.child(self.key(lookup), level) + 1).sum::<u64>();
-        self.lookups * (self.levels * (3 * WARPS * LANES + 2) + 1) + (0..self.lookups).map(second).sum::<u64>()
+        let second =
+            |lookup| (0..self.levels).map(|level| self.child(self.key(lookup), level) + 1).sum::<u64>();
+        self.lookups * (self.levels * (3 * WARPS * LANES + 2) + 1)
+            + (0..self.lookups).map(second).sum::<u64>()
     }
 
     const OPENCL: Option<&'static str> = Some(include_str!("gpu_btree.cl"));
