@@ -98,10 +98,9 @@ impl OnGpu for Work {
 
     fn accesses(&self) -> u64 {
         // Keys up to that of the child are compared with the next as well.
-        let second =
-            |lookup| (0..self.levels).map(|level| self.child(self.key(lookup), level) + 1).sum::<u64>();
-        self.lookups * (self.levels * (3 * WARPS * LANES + 2) + 1)
-            + (0..self.lookups).map(second).sum::<u64>()
+        let second = |key| (0..self.levels).map(|level| self.child(key, level) + 1).sum::<u64>();
+        let seconds = (0..self.lookups).map(|lookup| second(self.key(lookup))).sum::<u64>();
+        self.lookups * (self.levels * (3 * WARPS * LANES + 2) + 1) + seconds
     }
 
     const OPENCL: Option<&'static str> = Some(include_str!("gpu_btree.cl"));
