@@ -1,7 +1,7 @@
 //! The lines that a copy moves.
 //!
-//! A copying thread issues one line after the other and may have as many outstanding as it has line buffers; a buffer is free
-//! again when memory has taken the line at its new place. So what one thread can move follows from the latencies of
+//! A copying thread issues one line after the other and may have as many outstanding as it has line buffers; a buffer is
+//! free again when memory has taken the line at its new place. So what one thread can move follows from the latencies of
 //! both places, what several can from the devices. Stores go past the caches without reading what they replace, as those of
 //! `rep movs` do, but a line must be owned before it is written, so a buffer is kept for the way to its controller and back.
 //! The two lines of a pair that changes places are loaded and stored through the cache, as the kernel does that word by

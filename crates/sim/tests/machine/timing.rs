@@ -227,6 +227,7 @@ fn wide(machine: &str) -> Design {
     for level in [&mut design.cache.l1, &mut design.cache.l2] {
         level.outstanding = 48;
     }
+    design.core.outstanding = None;
     design.cache.llc.outstanding = 4096;
     design.core.reorder_buffer = 512;
     design.core.store_buffer = 128;
