@@ -1,7 +1,7 @@
 //! Turns a kernel's accesses into event batches, columns written in bulk.
 
 use crate::memory::{Contents, Memory, Word};
-use terrace_trace::{AccessKind, BATCH_ACCESSES, Batch, Event, StreamId};
+use terrace_trace::{AccessKind, BATCH_ACCESSES, Batch, Event, MarkKind, StreamId};
 
 /// Most accesses that one step of a kernel issues. A batch is closed once fewer are left, so that no batch is longer
 /// than [`BATCH_ACCESSES`].
@@ -18,13 +18,16 @@ pub(crate) struct Emitter<C> {
     length: usize,
     /// Elements reserved in every column: [`CAPACITY`] while a batch is open, else none.
     room: usize,
+    /// Of the last event with a global order.
     sequence: u64,
+    /// Of the last one that batches which begin now come after.
+    ordered: u64,
     after: u64,
 }
 
 impl<C: Contents> Emitter<C> {
     pub fn new(contents: C) -> Emitter<C> {
-        Emitter { contents, batch: Batch::default(), length: 0, room: 0, sequence: 0, after: 0 }
+        Emitter { contents, batch: Batch::default(), length: 0, room: 0, sequence: 0, ordered: 0, after: 0 }
     }
 
     /// Begins a batch of `stream` in the memory of `recycled`.
@@ -39,13 +42,23 @@ impl<C: Contents> Emitter<C> {
         self.batch = recycled;
         self.length = 0;
         self.room = CAPACITY;
-        self.after = self.sequence;
+        self.after = self.ordered;
     }
 
     /// Whether another step might not fit.
     #[inline(always)]
     pub fn is_full(&self) -> bool {
         self.length > BATCH_ACCESSES - STEP_ACCESSES || self.batch.events.len() >= BATCH_ACCESSES
+    }
+
+    /// Whether the batch has neither accesses nor events yet.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0 && self.batch.events.is_empty()
+    }
+
+    /// Batches that begin now come after all events so far: every thread has come to a barrier, or has ended.
+    pub fn order(&mut self) {
+        self.ordered = self.sequence;
     }
 
     /// Ends the batch.
@@ -128,6 +141,10 @@ impl<C: Contents> Memory for Emitter<C> {
     fn event(&mut self, event: Event) {
         let sequence = if event.is_global() {
             self.sequence += 1;
+            // Nothing of another thread has to wait for one that comes to a barrier, or ends, before all have.
+            if !matches!(event, Event::Mark { kind: MarkKind::Barrier, .. } | Event::Exit { .. }) {
+                self.ordered = self.sequence;
+            }
             self.sequence
         } else {
             0

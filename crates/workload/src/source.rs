@@ -86,6 +86,9 @@ where
             if !waiting {
                 return None;
             }
+            if let Some(emitter) = &mut self.emitter {
+                emitter.order();
+            }
             self.next = 0;
         }
     }
@@ -115,6 +118,10 @@ where
             let recycled = self.pool.take();
             let Some(emitter) = &mut self.emitter else { return Ok(None) };
             let stream = &mut self.streams[index];
+            if stream.state == State::Done {
+                // The first thread's exit, after those of all others.
+                emitter.order();
+            }
             emitter.begin(StreamId(index as u32), recycled);
             if !std::mem::replace(&mut stream.begun, true) {
                 emitter.event(spawn(index as u32, P::INFO.name, self.program.agent(index as u32)));
@@ -144,9 +151,11 @@ where
                 let name = String::new();
                 emitter.event(Event::Mark { kind: MarkKind::Barrier, name, value: 0 });
             }
+            let alone = self.streams.len() == 1;
             let last = self.streams.iter().enumerate().all(|(i, s)| i == index || s.state == State::Exited);
             let stream = &mut self.streams[index];
-            if stream.state == State::Done && (index != 0 || last) {
+            // Where there are others the first thread's exit has a batch of its own: what it accessed waits for none of them.
+            if stream.state == State::Done && (index != 0 || last && (alone || emitter.is_empty())) {
                 emitter.event(Event::Exit { process_ends: index == 0 });
                 stream.state = State::Exited;
             }

@@ -2,7 +2,7 @@
 //! and the same accesses on real memory.
 
 use super::*;
-use terrace_trace::StreamId;
+use terrace_trace::{SequencedEvent, StreamId};
 use terrace_workload::Digest;
 
 /// Plays the address-space events and checks every access against them.
@@ -10,6 +10,7 @@ use terrace_workload::Digest;
 struct Checker {
     mapped: Vec<AddressRange>,
     sequence: u64,
+    order: Order,
     streams: Vec<u64>,
     accesses: u64,
     digests: Vec<Digest>,
@@ -17,11 +18,45 @@ struct Checker {
     objects: std::collections::HashSet<u64>,
 }
 
+/// What the batches of each stream must come after, and what they must not wait for.
+#[derive(Default)]
+struct Order {
+    /// Barriers that each stream has come to: numbers of their marks in the global order.
+    barriers: Vec<Vec<u64>>,
+    exits: Vec<u64>,
+    /// Of the last event that is neither, which all batches that begin later come after.
+    last: u64,
+}
+
+impl Order {
+    fn begins(&mut self, batch: &Batch, spec: &str) {
+        let stream = batch.stream.index();
+        self.barriers.resize_with(self.barriers.len().max(stream + 1), Vec::new);
+        let passed = self.barriers[stream].len();
+        let released = self.barriers.iter().filter_map(|marks| marks.get(..passed)?.last().copied()).max();
+        let mut expected = released.unwrap_or(0).max(self.last);
+        if stream == 0 && batch.len() == 0 && matches!(batch.events[..], [SequencedEvent { event: Event::Exit { .. }, .. }]) {
+            expected = self.exits.iter().copied().max().unwrap_or(0).max(expected);
+        }
+        assert_eq!(batch.after, expected, "{spec}: what a batch of stream {stream} comes after");
+    }
+
+    fn event(&mut self, stream: u32, event: &SequencedEvent) {
+        match event.event {
+            Event::Mark { kind: MarkKind::Barrier, .. } => {
+                self.barriers[stream as usize].push(event.sequence);
+            }
+            Event::Exit { .. } => self.exits.push(event.sequence),
+            _ => self.last = event.sequence,
+        }
+    }
+}
+
 impl Checker {
     fn batch(&mut self, batch: &Batch, spec: &str) {
         assert_eq!(batch.validate(), Ok(()), "{spec}");
         assert!(batch.len() <= terrace_trace::BATCH_ACCESSES, "{spec}: {} accesses", batch.len());
-        assert_eq!(batch.after, self.sequence, "{spec}: batches are made one after the other");
+        self.order.begins(batch, spec);
         assert!(!self.process_ended, "{spec}: nothing follows the end of the process");
         let StreamId(stream) = batch.stream;
         if stream as usize == self.streams.len() {
@@ -51,6 +86,7 @@ impl Checker {
                     if event.event.is_global() {
                         self.sequence += 1;
                         assert_eq!(event.sequence, self.sequence, "{spec}");
+                        self.order.event(stream, event);
                     }
                     self.event(&event.event, spec);
                 }
