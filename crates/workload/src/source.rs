@@ -154,7 +154,7 @@ where
             let alone = self.streams.len() == 1;
             let last = self.streams.iter().enumerate().all(|(i, s)| i == index || s.state == State::Exited);
             let stream = &mut self.streams[index];
-            // Where there are others the first thread's exit has a batch of its own: what it accessed waits for none of them.
+            // The first thread's exit has a batch of its own: its accesses wait for no other thread.
             if stream.state == State::Done && (index != 0 || last && (alone || emitter.is_empty())) {
                 emitter.event(Event::Exit { process_ends: index == 0 });
                 stream.state = State::Exited;

@@ -6,6 +6,7 @@ mod level;
 mod outstanding;
 mod parameters;
 mod prefetcher;
+mod registers;
 mod seen;
 mod sharers;
 

@@ -5,6 +5,7 @@ use super::collect::Totals;
 use super::streams::Stream;
 use crate::coherence::Cause;
 use crate::core::END_OF_TIME;
+use crate::machine::System;
 use crate::observe::ContiguityWatch;
 use crate::outcome::SimError;
 use crate::tiering::Change;
@@ -322,6 +323,8 @@ impl Engine<'_> {
 
     /// From here on everything counts.
     pub(super) fn begin_region(&mut self) {
+        let now = self.latest_clock();
+        self.machine.shared.system_mut(System::Hypervisor).settle_usage(now);
         self.region.begin = Some(Box::new(Totals::of(self)));
         self.requests.forget();
         self.forwarding = false;

@@ -226,8 +226,8 @@ impl Engine<'_> {
                 let core = stream.core;
                 agenda.add(core);
                 let queue = &mut run_queues[core.index()];
-                let idle = queue.running.is_none_or(|running| running == at)
-                    && queue.waiting.iter().all(|&other| other == at || !streams[other].may_run());
+                let mut others = queue.running.iter().chain(&queue.waiting);
+                let idle = others.all(|&other| other == at || !streams[other].may_run());
                 if idle {
                     cores[core.index()].pipeline.idle_until(now);
                 }

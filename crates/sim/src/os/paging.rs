@@ -380,6 +380,11 @@ impl Os {
         reserved
     }
 
+    /// Counts the use of memory up to `now`: changes of clocks that lag behind count from there.
+    pub fn settle_usage(&mut self, now: Time) {
+        self.tiers.iter_mut().for_each(|tier| tier.settle_usage(now));
+    }
+
     /// Base frames in use in a tier times the time they were, up to `now`, in femtoseconds.
     pub fn usage(&self, tier: TierId, now: Time) -> u128 {
         self.tiers[tier.index()].usage_at(now)

@@ -35,7 +35,10 @@ impl Order {
         let passed = self.barriers[stream].len();
         let released = self.barriers.iter().filter_map(|marks| marks.get(..passed)?.last().copied()).max();
         let mut expected = released.unwrap_or(0).max(self.last);
-        if stream == 0 && batch.len() == 0 && matches!(batch.events[..], [SequencedEvent { event: Event::Exit { .. }, .. }]) {
+        if stream == 0
+            && batch.len() == 0
+            && matches!(batch.events[..], [SequencedEvent { event: Event::Exit { .. }, .. }])
+        {
             expected = self.exits.iter().copied().max().unwrap_or(0).max(expected);
         }
         assert_eq!(batch.after, expected, "{spec}: what a batch of stream {stream} comes after");

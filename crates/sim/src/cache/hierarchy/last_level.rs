@@ -39,7 +39,7 @@ impl Hierarchy {
         let sent = self.llc_misses.start(looked_up);
         let filled = below.fill(line, sent, by);
         let done = filled.max(self.install_llc(home, false, sent, below));
-        self.llc_misses.occupy(done);
+        self.llc_misses.occupy(sent, done);
         (Served { done, cache_start: start, cache_end: looked_up }, writable)
     }
 

@@ -16,9 +16,9 @@ mod zeroing;
 
 use super::directory::AnyDirectory;
 use super::level::{Level, LevelCounters};
-use super::outstanding::Outstanding;
 use super::parameters::CacheHierarchyParameters;
 use super::prefetcher::StridePrefetcher;
+use super::registers::MissRegisters;
 use super::seen::Seen;
 use super::sharers::MAX_CORES;
 use crate::core::CoreParameters;
@@ -93,9 +93,9 @@ pub struct Hierarchy {
     /// Bits of a hardware thread's number that tell it from the others of its core.
     thread_bits: u32,
     /// Misses of each hardware thread; none where a core's registers alone limit them.
-    thread_misses: Vec<Outstanding>,
+    thread_misses: Vec<MissRegisters>,
     llc: Level,
-    llc_misses: Outstanding,
+    llc_misses: MissRegisters,
     directory: AnyDirectory,
     /// Where the directory knows of translations too.
     translations: Option<Box<Translations>>,
@@ -135,8 +135,8 @@ impl Hierarchy {
             recent: vec![NOTHING_RECENT; recent].into(),
             l1_ready: vec![Time::ZERO; l1.slots()],
             l2_ready: if prefetcher.enabled { vec![Time::ZERO; l2.slots()] } else { Vec::new() },
-            l1_misses: Outstanding::new(parameters.l1.outstanding),
-            l2_misses: Outstanding::new(parameters.l2.outstanding),
+            l1_misses: MissRegisters::new(parameters.l1.outstanding),
+            l2_misses: MissRegisters::new(parameters.l2.outstanding),
             prefetcher: prefetcher.enabled.then(|| StridePrefetcher::new(prefetcher)),
             l1,
             l2,
@@ -145,11 +145,11 @@ impl Hierarchy {
             private: vec![private; cores.div_ceil(threads) as usize],
             thread_bits: threads.trailing_zeros(),
             thread_misses: match core.outstanding {
-                Some(outstanding) => vec![Outstanding::new(outstanding); cores as usize],
+                Some(outstanding) => vec![MissRegisters::new(outstanding); cores as usize],
                 None => Vec::new(),
             },
             llc: level("llc", &parameters.llc)?,
-            llc_misses: Outstanding::new(parameters.llc.outstanding),
+            llc_misses: MissRegisters::new(parameters.llc.outstanding),
             directory: AnyDirectory::None,
             translations: None,
             only_core: None,

@@ -1,8 +1,8 @@
 //! The private levels of a core: L1 and L2, what misses them, and what leaves them.
 
 use super::super::level::{Home, Level};
-use super::super::outstanding::Outstanding;
 use super::super::prefetcher::StridePrefetcher;
+use super::super::registers::MissRegisters;
 use super::{Below, Hierarchy, Served};
 use crate::memory::Initiator;
 use terrace_model::{CacheLine, CoreId, Time};
@@ -31,8 +31,8 @@ pub(super) struct Private {
     pub l1_ready: Vec<Time>,
     /// When each L2 slot's data arrives; only prefetches are that early, so empty without a prefetcher.
     pub l2_ready: Vec<Time>,
-    pub l1_misses: Outstanding,
-    pub l2_misses: Outstanding,
+    pub l1_misses: MissRegisters,
+    pub l2_misses: MissRegisters,
     pub prefetcher: Option<StridePrefetcher>,
 }
 
@@ -77,9 +77,9 @@ impl Hierarchy {
         let start = self.private[core.index()].l1_misses.start(own);
         let (mut served, writable) = self.fetch(core, line, write, start, by, below);
         let private = &mut self.private[core.index()];
-        private.l1_misses.occupy(served.done);
+        private.l1_misses.occupy(start, served.done);
         if let Some(misses) = self.thread_misses.get_mut(thread.index()) {
-            misses.occupy(served.done);
+            misses.occupy(start, served.done);
         }
         let (slot, evicted) = private.l1.insert(home, write, writable);
         let index = private.l1.slot_index(slot);
@@ -132,7 +132,7 @@ impl Hierarchy {
         let (mut served, writable) = self.fetch_from_llc(core, line, write, start, by, below);
         served.done = served.done.max(usable);
         let private = &mut self.private[core.index()];
-        private.l2_misses.occupy(served.done);
+        private.l2_misses.occupy(start, served.done);
         let taken = self.install_l2(core, home, writable, Time::ZERO, start, below);
         served.done = served.done.max(taken);
         (served, writable)

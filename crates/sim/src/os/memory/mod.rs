@@ -108,6 +108,11 @@ impl TierMemory {
         self.usage + u128::from(self.used()) * u128::from(now.saturating_sub(self.changed_at).0)
     }
 
+    /// Counts use up to `now`, from where later changes count at the earliest.
+    pub fn settle_usage(&mut self, now: Time) {
+        self.before_change(now);
+    }
+
     fn before_change(&mut self, now: Time) {
         self.usage = self.usage_at(now);
         self.changed_at = self.changed_at.max(now);
