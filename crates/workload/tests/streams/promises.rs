@@ -36,7 +36,7 @@ impl Order {
         let released = self.barriers.iter().filter_map(|marks| marks.get(..passed)?.last().copied()).max();
         let mut expected = released.unwrap_or(0).max(self.last);
         if stream == 0
-            && batch.len() == 0
+            && batch.addr.is_empty()
             && matches!(batch.events[..], [SequencedEvent { event: Event::Exit { .. }, .. }])
         {
             expected = self.exits.iter().copied().max().unwrap_or(0).max(expected);
