@@ -51,11 +51,6 @@ impl<C: Contents> Emitter<C> {
         self.length > BATCH_ACCESSES - STEP_ACCESSES || self.batch.events.len() >= BATCH_ACCESSES
     }
 
-    /// Whether the batch has neither accesses nor events yet.
-    pub fn is_empty(&self) -> bool {
-        self.length == 0 && self.batch.events.is_empty()
-    }
-
     /// Batches that begin now come after all events so far: every thread has come to a barrier, or has ended.
     pub fn order(&mut self) {
         self.ordered = self.sequence;

@@ -118,8 +118,9 @@ where
             let recycled = self.pool.take();
             let Some(emitter) = &mut self.emitter else { return Ok(None) };
             let stream = &mut self.streams[index];
-            if stream.state == State::Done {
-                // The first thread's exit, after those of all others.
+            // The first thread's exit, after those of all others.
+            let all_ended = stream.state == State::Done;
+            if all_ended {
                 emitter.order();
             }
             emitter.begin(StreamId(index as u32), recycled);
@@ -152,10 +153,9 @@ where
                 emitter.event(Event::Mark { kind: MarkKind::Barrier, name, value: 0 });
             }
             let alone = self.streams.len() == 1;
-            let last = self.streams.iter().enumerate().all(|(i, s)| i == index || s.state == State::Exited);
             let stream = &mut self.streams[index];
             // The first thread's exit has a batch of its own: its accesses wait for no other thread.
-            if stream.state == State::Done && (index != 0 || last && (alone || emitter.is_empty())) {
+            if stream.state == State::Done && (index != 0 || alone || all_ended) {
                 emitter.event(Event::Exit { process_ends: index == 0 });
                 stream.state = State::Exited;
             }

@@ -25,18 +25,12 @@ pub struct MissRegisters {
     gaps: [Gap; GAPS],
     /// The gap that the next one replaces.
     oldest: usize,
-    limited: bool,
 }
 
 impl MissRegisters {
     /// `registers` registers, all free. Zero means no limit.
     pub fn new(registers: u32) -> MissRegisters {
-        MissRegisters {
-            misses: Outstanding::new(registers),
-            gaps: [Gap::default(); GAPS],
-            oldest: 0,
-            limited: registers > 0,
-        }
+        MissRegisters { misses: Outstanding::new(registers), gaps: [Gap::default(); GAPS], oldest: 0 }
     }
 
     /// When a miss that wants to start at `now` gets a register.
@@ -56,9 +50,6 @@ impl MissRegisters {
     /// The register given by [`MissRegisters::start`] is busy until `done`.
     #[inline(always)]
     pub fn occupy(&mut self, start: Time, done: Time) {
-        if !self.limited {
-            return;
-        }
         let free = self.misses.start(Time::ZERO);
         if start < free {
             return self.fill(start, done);
@@ -97,21 +88,21 @@ mod tests {
         start.0
     }
 
+    /// When misses that want to start at some time and take some began, one after the other.
+    fn begun<const N: usize>(registers: u32, misses: [(u64, u64); N]) -> [u64; N] {
+        let mut registers = MissRegisters::new(registers);
+        misses.map(|(now, span)| miss(&mut registers, now, span))
+    }
+
     #[test]
     fn the_third_miss_waits_for_the_first_of_two() {
-        let mut registers = MissRegisters::new(2);
-        let begun =
-            [(0, 100), (1, 49), (2, 100), (60, 30)].map(|(now, span)| miss(&mut registers, now, span));
-        assert_eq!(begun, [0, 1, 50, 100]);
+        assert_eq!(begun(2, [(0, 100), (1, 49), (2, 100), (60, 30)]), [0, 1, 50, 100]);
     }
 
     /// An access that waits for its walk until 100 does not keep the next one's walk from a register before.
     #[test]
     fn a_register_is_free_before_it_is_asked_for() {
-        let mut registers = MissRegisters::new(1);
-        let begun =
-            [(100, 50), (0, 60), (70, 20), (110, 10)].map(|(now, span)| miss(&mut registers, now, span));
-        assert_eq!(begun, [100, 0, 70, 150]);
+        assert_eq!(begun(1, [(100, 50), (0, 60), (70, 20), (110, 10)]), [100, 0, 70, 150]);
     }
 
     /// Ten accesses, each with a walk of 100 before its miss of 100, all asked for at once, and two registers: 2,000 of

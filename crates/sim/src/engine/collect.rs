@@ -27,17 +27,10 @@ pub(super) struct Totals {
     now: Time,
 }
 
-impl Engine<'_> {
-    /// The time of the core that is furthest.
-    pub(super) fn latest_clock(&self) -> Time {
-        self.machine.cores.iter().map(|core| core.pipeline.now).max().unwrap_or_default()
-    }
-}
-
 impl Totals {
     /// What was counted until now.
     pub fn of(engine: &Engine) -> Totals {
-        let now = engine.latest_clock();
+        let now = engine.latest();
         let mut blame = Blame::default();
         let mut instructions = 0;
         for core in &engine.machine.cores {

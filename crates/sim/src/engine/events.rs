@@ -323,7 +323,7 @@ impl Engine<'_> {
 
     /// From here on everything counts.
     pub(super) fn begin_region(&mut self) {
-        let now = self.latest_clock();
+        let now = self.latest();
         self.machine.shared.system_mut(System::Hypervisor).settle_usage(now);
         self.region.begin = Some(Box::new(Totals::of(self)));
         self.requests.forget();

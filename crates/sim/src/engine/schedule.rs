@@ -93,7 +93,7 @@ impl Engine<'_> {
                 continue;
             }
             // Every stream is blocked, starved or done.
-            let now = self.machine.cores.iter().map(|c| c.pipeline.now).max().unwrap_or_default();
+            let now = self.latest();
             let mut goes_on = false;
             for program in 0..self.streams.programs.len() {
                 goes_on |= self.provide(program, now)?;

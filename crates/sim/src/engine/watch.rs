@@ -39,7 +39,7 @@ impl AccessWatch {
 
 impl Engine<'_> {
     /// The clock of the core that is furthest.
-    fn latest(&self) -> Time {
+    pub(super) fn latest(&self) -> Time {
         self.machine.cores.iter().map(|core| core.pipeline.now).max().unwrap_or_default()
     }
 

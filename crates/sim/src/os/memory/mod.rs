@@ -110,10 +110,6 @@ impl TierMemory {
 
     /// Counts use up to `now`, from where later changes count at the earliest.
     pub fn settle_usage(&mut self, now: Time) {
-        self.before_change(now);
-    }
-
-    fn before_change(&mut self, now: Time) {
         self.usage = self.usage_at(now);
         self.changed_at = self.changed_at.max(now);
     }
@@ -125,7 +121,7 @@ impl TierMemory {
 
     /// Takes a free block of the size of a page. The page cache shrinks where memory is short.
     pub fn take(&mut self, size: PageSize, owner: Owner, now: Time) -> Option<Block> {
-        self.before_change(now);
+        self.settle_usage(now);
         if self.cache.len() > 0 && self.buddy.free_frames() < self.low_water + size.base_pages() {
             self.reclaim(self.high_water + size.base_pages());
         }
@@ -140,7 +136,7 @@ impl TierMemory {
         if at + size.base_pages() > self.frames() || !self.buddy.take_at(at, size.order(), mobility(owner)) {
             return false;
         }
-        self.before_change(now);
+        self.settle_usage(now);
         self.owners.set(at as usize, Word::new(owner, size));
         true
     }
@@ -148,7 +144,7 @@ impl TierMemory {
     /// Takes a free run of 2^`order` frames that begins at a multiple of its size, each frame a block of its own.
     pub fn take_run(&mut self, order: u32, now: Time) -> Option<Frame> {
         let first = self.find_run(order)?;
-        self.before_change(now);
+        self.settle_usage(now);
         let step = order.min(self.buddy.max_order());
         for at in (first..first + (1 << order)).step_by(1 << step) {
             self.buddy.take_at(at, step, Mobility::Movable);
@@ -174,7 +170,7 @@ impl TierMemory {
 
     /// Gives a block back.
     pub fn give_back(&mut self, frame: Frame, now: Time) {
-        self.before_change(now);
+        self.settle_usage(now);
         let at = frame.0 - self.base;
         let word = self.owners.take(at as usize);
         let owner = word.owner();
@@ -186,7 +182,7 @@ impl TierMemory {
 
     /// Gives frames back that were taken as a run and never used.
     pub fn give_back_run(&mut self, first: Frame, frames: u64, now: Time) {
-        self.before_change(now);
+        self.settle_usage(now);
         let (mut at, end) = (first.0 - self.base, first.0 - self.base + frames);
         self.owners.release_all(at as usize..end as usize);
         while at < end {
