@@ -3,6 +3,6 @@
 fn main() {
     terrace_libraries::build(
         &["../preload/helper", "../preload/dropper", "../preload/sampler", "../preload/placer"],
-        &["../preload/handover", "../preload/interpose", "../preload/placement", "../preload/placing"],
+        &["../handover", "../preload/interpose", "../preload/placement", "../preload/placing"],
     );
 }

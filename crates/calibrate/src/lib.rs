@@ -8,6 +8,7 @@
 
 mod analysis;
 mod bandwidth;
+mod budget;
 mod calls;
 mod chase;
 mod clock;
@@ -27,8 +28,9 @@ mod spread;
 mod translation;
 
 pub use analysis::{FaultCosts, Step, Tlbs, split_faults, steps, tlbs};
+pub use budget::Budget;
 pub use calls::{Call, Calls, Effort, Point, measure_calls};
 pub use date::today;
-pub use measure::{Budget, Error, Measured, measure};
+pub use measure::{Error, Measured, measure};
 pub use processor::Processor;
 pub use spread::Spread;

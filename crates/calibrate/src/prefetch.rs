@@ -2,8 +2,8 @@
 //!
 //! Each load depends on the one before, so nothing but a prefetcher can have its line ready.
 
+use crate::budget::Budget;
 use crate::chase::{Chase, LINE};
-use crate::measure::Budget;
 use crate::region::Region;
 use crate::spread::Spread;
 

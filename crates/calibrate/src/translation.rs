@@ -4,9 +4,9 @@
 //! translation. Side by side rather than on the same lines of huge pages, because a hypervisor may back a guest's huge pages
 //! by base pages, and then both would miss.
 
+use crate::budget::Budget;
 use crate::chase::{Chase, LINE, shuffle};
 use crate::clock::OwnTime;
-use crate::measure::Budget;
 use crate::region::{BASE, HUGE, Pages, Region};
 use crate::spread::Spread;
 use std::hint::black_box;

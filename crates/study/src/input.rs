@@ -1,8 +1,9 @@
 //! Inputs of a study, from what names them to an open source of events.
 
+use crate::programs::{Opener, Regions};
 use crate::simulation::Settings;
 use crate::words::shell_join;
-use crate::{Error, Progress, Stop, mix};
+use crate::{Error, Progress, Stop};
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -37,7 +38,7 @@ enum Kind {
         workload: Box<dyn Workload>,
     },
     /// Programs side by side, and which of them mark a region of interest, once that was looked for.
-    Mix(Vec<Input>, mix::Regions),
+    Mix(Vec<Input>, Regions),
     Command(Vec<OsString>, RecordOptions),
     /// A command that was found, with the emulator it needs.
     Prepared(Box<Prepared>),
@@ -200,6 +201,10 @@ pub fn recording_words(options: &RecordOptions) -> Vec<String> {
 }
 
 impl Input {
+    fn new(name: String, words: Vec<String>, kind: Kind) -> Input {
+        Input { name, words, command: Vec::new(), ends_at_limit: false, kind }
+    }
+
     /// A trace of any kind that Terrace reads; `salvage` reads what is whole of a damaged one.
     ///
     /// # Errors
@@ -212,7 +217,7 @@ impl Input {
             words.push("--salvage".to_owned());
         }
         let kind = Kind::Trace { path: path.to_owned(), salvage, source };
-        Ok(Input { name, words, command: Vec::new(), ends_at_limit: false, kind })
+        Ok(Input::new(name, words, kind))
     }
 
     /// A built-in workload with its parameters, such as `gups,bytes=1GiB,seed=7`.
@@ -223,13 +228,7 @@ impl Input {
         let workload = terrace_workload::open(spec)?;
         let name = workload.info().name.to_owned();
         let words = vec!["--workload".to_owned(), spec.to_owned()];
-        Ok(Input {
-            name,
-            words,
-            command: Vec::new(),
-            ends_at_limit: false,
-            kind: Kind::Workload { spec: spec.to_owned(), workload },
-        })
+        Ok(Input::new(name, words, Kind::Workload { spec: spec.to_owned(), workload }))
     }
 
     /// Several programs side by side on one machine; `word` is what names them after `--mix`. See [`crate::mix`].
@@ -248,8 +247,8 @@ impl Input {
             program.again(&format!("mix {name}: its programs can begin again"))?;
         }
         let words = vec!["--mix".to_owned(), word.to_owned()];
-        let kind = Kind::Mix(programs, Arc::default());
-        Ok(Input { name: name.to_owned(), words, command: Vec::new(), ends_at_limit: false, kind })
+        let kind = Kind::Mix(programs, Regions::default());
+        Ok(Input::new(name.to_owned(), words, kind))
     }
 
     /// The programs of a mix; none where it is no mix.
@@ -306,9 +305,8 @@ impl Input {
             Kind::Workload { spec, .. } => Input::workload(spec)?,
             Kind::Mix(programs, regions) => {
                 let programs = programs.iter().map(|program| program.again(why));
-                let kind = Kind::Mix(programs.collect::<Result<_, _>>()?, Arc::clone(regions));
-                let words = self.words.clone();
-                Input { name: String::new(), words, command: Vec::new(), ends_at_limit: false, kind }
+                let kind = Kind::Mix(programs.collect::<Result<_, _>>()?, regions.clone());
+                Input::new(String::new(), self.words.clone(), kind)
             }
             Kind::Command(..) | Kind::Prepared(_) => {
                 let record = ["terrace", "record", "-o", "app.trace"].map(str::to_owned);
@@ -339,9 +337,8 @@ impl Input {
             others.iter().find(|other| other.is_some())?;
             let same = |program: &Input| program.again("its intervals need another run").ok();
             let programs = others.into_iter().zip(programs).map(|(other, own)| other.or_else(|| same(own)));
-            let kind = Kind::Mix(programs.collect::<Option<_>>()?, Arc::default());
-            let (name, words) = (self.name.clone(), self.words.clone());
-            return Some(Input { name, words, command: Vec::new(), ends_at_limit: false, kind });
+            let kind = Kind::Mix(programs.collect::<Option<_>>()?, Regions::default());
+            return Some(Input::new(self.name.clone(), self.words.clone(), kind));
         }
         let Kind::Workload { spec, workload } = &self.kind else { return None };
         if !workload.info().parameters().iter().any(|parameter| parameter.name == "seed") {
@@ -415,16 +412,16 @@ impl Input {
     }
 
     /// What opens it, as often as one likes; nothing for a live command or a mix.
-    pub(crate) fn opener(&self) -> Option<impl Fn() -> Result<Box<dyn EventSource>, Error> + Send + use<>> {
+    fn opener(&self) -> Option<Opener> {
         let word = match &self.kind {
             Kind::Trace { path, salvage, .. } => Ok((path.clone(), *salvage)),
             Kind::Workload { spec, .. } => Err(spec.clone()),
             Kind::Mix(..) | Kind::Command(..) | Kind::Prepared(_) => return None,
         };
-        Some(move || match &word {
+        Some(Box::new(move || match &word {
             Ok((path, salvage)) => open_trace(path, *salvage),
             Err(spec) => Ok(terrace_workload::open(spec)?.source()),
-        })
+        }))
     }
 
     /// Opens it: a recorded command starts to run here.
@@ -440,7 +437,11 @@ impl Input {
         let source = match self.kind {
             Kind::Trace { source, .. } => source,
             Kind::Workload { workload, .. } => workload.source(),
-            Kind::Mix(programs, regions) => Box::new(mix::open(&programs, &regions, settings)?),
+            Kind::Mix(programs, regions) => {
+                let opener = |program: Input| Some((program.name.clone(), program.opener()?));
+                let openers = programs.into_iter().filter_map(opener).collect();
+                Box::new(regions.open(openers, settings.simulation.whole)?)
+            }
             Kind::Command(..) => unreachable!("prepared above"),
             Kind::Prepared(prepared) => {
                 let mut recording = prepared.start()?;

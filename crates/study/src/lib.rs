@@ -38,6 +38,7 @@ mod observer;
 pub mod pages;
 pub mod placement_picture;
 pub mod profile;
+mod programs;
 mod progress;
 pub mod record;
 pub mod reproduce;

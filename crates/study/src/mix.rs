@@ -19,48 +19,9 @@ use crate::input::Input;
 use crate::run::InputResult;
 use crate::simulation::Settings;
 use crate::{Error, intervals, run};
-use std::sync::{Arc, Mutex, PoisonError};
 use terrace_model::{Stats, Unit};
 use terrace_report::RunRecord;
 use terrace_sim::Fidelity;
-use terrace_trace::{Mix, MixPart, MixedProgram, SourceError, marks_region};
-
-/// Which programs of a mix mark a region of interest, once that was looked for.
-pub(crate) type Regions = Arc<Mutex<Option<Vec<bool>>>>;
-
-/// Opens the programs of a mix.
-pub(crate) fn open(programs: &[Input], regions: &Regions, settings: &Settings<'_>) -> Result<Mix, Error> {
-    let marks = match settings.simulation.whole {
-        true => vec![false; programs.len()],
-        // The designs of a study open the mix at the same time; the first looks.
-        false => {
-            let mut known = regions.lock().unwrap_or_else(PoisonError::into_inner);
-            match known.as_ref() {
-                Some(marks) => marks.clone(),
-                None => {
-                    let marks = programs.iter().map(looks_for_region).collect::<Result<Vec<bool>, _>>()?;
-                    known.insert(marks).clone()
-                }
-            }
-        }
-    };
-    let part = |(program, marks_region): (&Input, bool)| {
-        let opener = program.opener()?;
-        let program = MixedProgram { name: program.name.clone(), marks_region };
-        Some(MixPart::new(program, move || {
-            opener().map_err(|error| SourceError::Malformed(error.with_causes()))
-        }))
-    };
-    let parts = programs.iter().zip(marks).filter_map(part);
-    Mix::open(parts).map_err(Error::Open)
-}
-
-/// Whether a program's input marks the begin of a region.
-fn looks_for_region(program: &Input) -> Result<bool, Error> {
-    let Some(open) = program.opener() else { return Ok(false) };
-    let named = |error: SourceError| Error::failed(format!("{}: {error}", program.name));
-    marks_region(open()?.as_mut()).map_err(named)
-}
 
 /// The runs of each program alone that the mixes of a study need.
 #[derive(Default)]

@@ -1,6 +1,6 @@
 //! The answers of `tune` and `advise` as rows beside those of runs.
 
-use crate::document::text_of;
+use crate::field::text_of;
 use crate::set::RunRow;
 use serde_json::Value;
 

@@ -1,6 +1,7 @@
 //! One document of results in short.
 
 use crate::answers;
+use crate::field::text_of;
 use crate::set::{Kind, RunRow};
 use serde_json::Value;
 
@@ -85,11 +86,6 @@ fn row(run: &Value) -> Result<RunRow, String> {
         accesses: run.get("accesses").and_then(Value::as_u64).filter(|count| *count > 0),
         ..RunRow::default()
     })
-}
-
-/// A text; empty where there is none.
-pub fn text_of(value: Option<&Value>) -> String {
-    value.and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

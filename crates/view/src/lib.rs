@@ -10,6 +10,7 @@
 mod answers;
 mod document;
 mod export;
+mod field;
 mod find;
 mod library;
 mod live;

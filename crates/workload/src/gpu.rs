@@ -3,18 +3,16 @@
 //! A workload says what one warp does, in pieces. Everything else is the same for all: kernels, groups of eight warps,
 //! marks. A native run does the same accesses on a core, one lane after the other.
 
-use crate::beside::{Beside, CpuThread, Kernels};
+use crate::WorkloadInfo;
+use crate::beside::{Beside, Kernels};
 use crate::emitter::STEP_ACCESSES;
 use crate::layout::Layout;
 use crate::memory::{Backing, Memory, Word};
-use crate::opencl::{self, Argument, DeviceChoice, GpuOutcome};
-use crate::pages::NativePages;
-use crate::parameters::{Init, Parameters, Problem};
-use crate::program::{Kernel, Program, Progress, no_kernels};
-use crate::{WorkloadError, WorkloadInfo, native};
-use terrace_model::AddressRange;
+use crate::opencl::session::Argument;
+use crate::parameters::{Parameters, Problem};
+use crate::program::{Kernel, Progress};
 use terrace_model::parameters::{Declared, ParameterError, ParameterInfo};
-use terrace_trace::{Agent, Event, MarkKind};
+use terrace_trace::{Event, MarkKind};
 
 /// Lanes of a warp.
 pub(crate) const LANES: u64 = 32;
@@ -115,7 +113,7 @@ pub(crate) struct Launches<W> {
 
 impl<W: Warps> Launches<W> {
     /// So many launches.
-    fn new(work: W, launches: u64, kernels: Option<Kernels>) -> Launches<W> {
+    pub fn new(work: W, launches: u64, kernels: Option<Kernels>) -> Launches<W> {
         const { assert!(W::PIECE as usize <= STEP_ACCESSES, "a piece is a step") };
         Launches { work, launch: 0, launches, group: 0, warp: 0, piece: 0, kernels }
     }
@@ -188,8 +186,8 @@ pub(crate) trait OnGpu: Warps + Clone + Sync + Sized + 'static {
 /// A program's own parameters, and those of the threads that all of them may have beside their kernels.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WithThreads<P> {
-    own: P,
-    beside: Beside,
+    pub own: P,
+    pub beside: Beside,
 }
 
 impl<P: Parameters> Declared for WithThreads<P> {
@@ -211,86 +209,5 @@ impl<P: Parameters> Parameters for WithThreads<P> {
 
     fn get(&self, key: &str) -> Option<String> {
         self.own.get(key).or_else(|| self.beside.get(key))
-    }
-}
-
-/// One of them with its data structures.
-#[derive(Clone)]
-pub(crate) struct GpuProgram<W> {
-    work: W,
-    layout: Layout,
-    beside: Beside,
-    /// What threads of the CPU access.
-    ranges: Vec<AddressRange>,
-    kernels: Kernels,
-}
-
-/// The GPU, which is the last thread, or a thread of the CPU.
-pub(crate) enum GpuThread<W> {
-    Gpu(Launches<W>),
-    Cpu(CpuThread),
-}
-
-impl<W: Warps> Kernel for GpuThread<W> {
-    #[inline]
-    fn step<M: Memory>(&mut self, memory: &mut M) -> Progress {
-        match self {
-            GpuThread::Gpu(launches) => launches.step(memory),
-            GpuThread::Cpu(thread) => thread.step(memory),
-        }
-    }
-}
-
-impl<W: OnGpu> Program for GpuProgram<W> {
-    const INFO: &'static WorkloadInfo = W::INFO;
-    type Parameters = WithThreads<W::Parameters>;
-    type Thread = GpuThread<W>;
-
-    fn new(WithThreads { own, beside }: &WithThreads<W::Parameters>) -> Result<GpuProgram<W>, Problem> {
-        let mut layout = Layout::new(Init::None);
-        let work = W::new(own, &mut layout)?;
-        let beside = *beside;
-        let ranges = beside.place(&mut layout);
-        Ok(GpuProgram { work, layout, beside, ranges, kernels: Kernels::default() })
-    }
-
-    fn layout(&self) -> &Layout {
-        &self.layout
-    }
-
-    fn threads(&self) -> u32 {
-        self.beside.threads + 1
-    }
-
-    fn agent(&self, index: u32) -> Agent {
-        if index == self.beside.threads { Agent::Gpu } else { Agent::Cpu }
-    }
-
-    fn thread(&self, index: u32) -> GpuThread<W> {
-        let launches = self.work.launches();
-        if index == self.beside.threads {
-            let kernels = (self.beside.threads > 0).then(|| self.kernels.shared());
-            return GpuThread::Gpu(Launches::new(self.work.clone(), launches, kernels));
-        }
-        let kernels = (index == 0).then(|| self.kernels.shared());
-        GpuThread::Cpu(CpuThread::new(&self.beside, &self.ranges, index, launches, kernels))
-    }
-
-    fn kernel_accesses(&self) -> u64 {
-        self.work.accesses().saturating_add(self.beside.accesses(self.work.launches()))
-    }
-
-    const IN_OPENCL: bool = W::OPENCL.is_some();
-
-    fn run_in_opencl(&self, device: &DeviceChoice) -> Result<GpuOutcome, WorkloadError> {
-        let source = W::OPENCL.ok_or_else(|| no_kernels(W::INFO.name))?;
-        let failed = |problem| WorkloadError::Gpu { workload: W::INFO.name, problem };
-        if self.beside.threads > 0 {
-            return Err(failed(
-                "kernels run without threads of the CPU beside them; leave out cpu_threads".to_owned(),
-            ));
-        }
-        let memory = native::prepare(self, NativePages::System)?;
-        opencl::run(&self.work, source, &self.layout, &memory, device).map_err(failed)
     }
 }

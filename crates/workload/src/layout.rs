@@ -1,13 +1,9 @@
 //! Where a workload's data structures lie in its virtual address space, and heaps that grow while it runs.
 
-use crate::memory::Memory;
+use crate::memory::{Memory, WINDOW};
 use crate::parameters::Init;
 use terrace_model::AddressRange;
 use terrace_trace::{Event, MapKind, Protection};
-
-/// First address of every workload's memory. All of it lies in one window, so that a native run can place the window
-/// anywhere and add one offset.
-pub(crate) const WINDOW: u64 = 0x1000_0000_0000;
 
 const PAGE: u64 = 4096;
 const HUGE_PAGE: u64 = 2 << 20;

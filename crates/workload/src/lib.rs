@@ -17,6 +17,7 @@
 mod beside;
 mod emitter;
 mod gpu;
+mod gpu_program;
 mod graph;
 mod layout;
 mod memory;
@@ -28,7 +29,9 @@ mod program;
 mod programs;
 mod random;
 mod requests;
+mod runner;
 mod source;
+mod thread;
 
 pub use memory::Digest;
 pub use native::NativeRun;
@@ -134,12 +137,10 @@ pub enum WorkloadError {
         key: String,
     },
     /// The workload is none for GPUs, or has no kernels for real ones.
-    #[error("workload {workload}: it has no kernels for a GPU; these have: {with}")]
+    #[error("workload {workload}: it has no kernels for a GPU; these have: {}", with_kernels())]
     NoKernels {
         /// The workload.
         workload: &'static str,
-        /// Those that have kernels.
-        with: String,
     },
     /// A device refused something.
     #[error("workload {workload}: {problem}")]
@@ -181,6 +182,12 @@ pub enum WorkloadError {
         #[source]
         error: std::io::Error,
     },
+}
+
+/// The names of those that have kernels in OpenCL C.
+fn with_kernels() -> String {
+    let with = programs::ALL.iter().filter(|entry| entry.in_opencl).map(|entry| entry.info.name);
+    with.collect::<Vec<_>>().join(", ")
 }
 
 /// All workloads, in the order of the documentation.

@@ -4,12 +4,15 @@
 //! so they cannot differ in the sequence of accesses.
 
 use crate::WorkloadError;
-use crate::layout::WINDOW;
 use crate::pages::{NativePages, ResidentPages, rounded};
 use memmap2::{MmapOptions, MmapRaw};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use terrace_model::AddressRange;
 use terrace_trace::{AccessKind, Event};
+
+/// First address of every workload's memory. All of it lies in one window, so that a native run can place the window
+/// anywhere and add one offset.
+pub(crate) const WINDOW: u64 = 0x1000_0000_0000;
 
 /// A value that one access moves. Loads and stores are relaxed atomics: plain moves on real hardware, and defined
 /// behaviour where a program (GUPS) races by design.

@@ -3,7 +3,8 @@
 use crate::WorkloadError;
 use crate::memory::{Backing, Digest, Digested, Memory, Native};
 use crate::pages::{NativePages, ResidentPages};
-use crate::program::{Kernel, Program, Progress, Thread};
+use crate::program::{Kernel, Program, Progress};
+use crate::thread::Thread;
 use std::sync::Barrier;
 use std::time::Instant;
 

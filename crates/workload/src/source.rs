@@ -3,7 +3,8 @@
 use crate::WorkloadError;
 use crate::emitter::Emitter;
 use crate::memory::{Contents, Memory};
-use crate::program::{Kernel, Program, Progress, Thread};
+use crate::program::{Kernel, Program, Progress};
+use crate::thread::Thread;
 use std::sync::Arc;
 use terrace_model::AddressRange;
 use terrace_trace::{

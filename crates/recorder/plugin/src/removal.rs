@@ -7,7 +7,6 @@
 //! more threads keeps them, and what they record is thrown away.
 
 use crate::qemu::{self, Info, PluginId};
-use crate::ring;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use terrace_protocol::layout::LANES;
@@ -46,14 +45,14 @@ pub fn after_fork(vcpu: u32) {
     thread_begins(vcpu);
 }
 
-/// Removes the callbacks, once, where records are thrown away. Called by a thread that makes a system call.
-pub fn remove_if_over(vcpu: u32) {
+/// Removes the callbacks, once. Called by a thread that makes a system call, when records are thrown away.
+pub fn remove_if_safe(vcpu: u32) {
     let is_alone = || {
         let others =
             RUNS[..SEEN.load(SeqCst)].iter().enumerate().filter(|&(other, _)| other != vcpu as usize);
         others.into_iter().all(|(_, runs)| !runs.load(SeqCst))
     };
-    if ring::is_discarding() && (CLEARS.load(Relaxed) || is_alone()) && !REMOVED.swap(true, SeqCst) {
+    if (CLEARS.load(Relaxed) || is_alone()) && !REMOVED.swap(true, SeqCst) {
         // SAFETY: asynchronous; callbacks that still come are discarded.
         unsafe { qemu::qemu_plugin_reset(PLUGIN.load(Relaxed), removed) };
     }

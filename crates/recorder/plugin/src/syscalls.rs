@@ -114,7 +114,7 @@ pub extern "C" fn begins(
     _a8: u64,
 ) {
     if ring::is_discarding() {
-        removal::remove_if_over(vcpu);
+        removal::remove_if_safe(vcpu);
         return;
     }
     let call = Call { arguments: [a1, a2, a3, a4, a5, a6], started: 0 };

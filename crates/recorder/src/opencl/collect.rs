@@ -7,6 +7,7 @@
 //!
 //! What the host does between enqueueing a kernel and blocking for it overlaps the kernel; marks say so (`queues.rs`).
 
+use super::deed::Deed;
 use super::flow::Flow;
 use super::queues::Queues;
 use super::warps::{LANES, Lane, LaneAccess, Step, run};
@@ -38,21 +39,6 @@ struct Buffer {
     /// File and address of the code that allocated it.
     caller: (String, u64),
     name: Option<String>,
-}
-
-/// What the host did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Deed {
-    Allocate(u64),
-    Free(u64),
-    Access {
-        range: AddressRange,
-        write: bool,
-    },
-    /// The host enqueued a kernel in this queue.
-    Enqueue(u64),
-    /// The host waited for this launch of those that overlap.
-    Wait(u64),
 }
 
 /// Makes batches of messages.

@@ -6,9 +6,11 @@
 //! | `wire.rs` | what the plugin sends |
 //! | `flow.rs`, `warps.rs` | warps from single work-items |
 //! | `collect.rs` | batches of two streams: the host and the GPU |
+//! | `deed.rs` | what the host does between kernels |
 //! | `queues.rs` | kernels that run while the host goes on |
 
 mod collect;
+mod deed;
 mod flow;
 mod plugin;
 mod queues;

@@ -7,7 +7,7 @@
 //! Of a kernel that the host enqueues and then blocks for, nothing is said: a launch without marks means the same. Programs
 //! whose calls the plugin does not see (it was not preloaded, or they look functions up themselves) are all of that kind.
 
-use super::collect::Deed;
+use super::deed::Deed;
 use std::collections::HashMap;
 
 /// What is known of queues.

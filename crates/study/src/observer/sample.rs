@@ -14,16 +14,13 @@
 //! pages ([`Uses`]).
 
 use super::recency::Recency;
-use super::uses::Uses;
+use super::uses::{GROUP_BITS, Uses};
 use terrace_report::ReuseCurves;
 
 /// Pages in the sample at most; one that was just halved holds about half of it.
 const SAMPLE_LIMIT: usize = 16_384;
 /// Lowest bit of the hash that decides membership; the bits below choose the slot, the highest four the group.
 const SAMPLE_BIT: u32 = 20;
-const GROUP_BITS: u32 = 4;
-/// Groups of pages.
-pub(super) const GROUPS: usize = 1 << GROUP_BITS;
 /// Addresses handled at once.
 const CHUNK: usize = 256;
 /// An empty slot. The one page in 2^64 with this hash is not counted.

@@ -7,9 +7,11 @@
 //!
 //! Pages of the sample are in sixteen groups by their hash. How far the groups differ tells the standard error.
 
-use super::sample::GROUPS;
 use terrace_report::ReuseCurves;
 
+/// Bits of a page's hash that choose its group.
+pub(super) const GROUP_BITS: u32 = 4;
+const GROUPS: usize = 1 << GROUP_BITS;
 /// Bytes of a page.
 const PAGE: u64 = 4096;
 /// Values below this have a bucket each; from there on there are [`STEPS`] to each doubling.

@@ -1,7 +1,7 @@
 //! TLBs other than the machine's, under the ways of using pages.
 
 use super::AdvisePages;
-use super::ways::Way;
+use super::way::Way;
 use crate::Error;
 use crate::designs::{Changes, Setting};
 use terrace_sim::design::{FileKind, Library, TranslationParameters};

@@ -1,10 +1,12 @@
 //! What 2 MiB and 1 GiB pages would bring a program, and what they would cost.
 
+mod bounds;
 mod hardware;
 mod parts;
 mod result;
 mod text;
 mod verdict;
+mod way;
 mod ways;
 
 pub use parts::{CopiedCost, Region, RegionCost, SizedRegion};
@@ -12,8 +14,8 @@ pub use result::PageAdvice;
 pub use verdict::Verdict;
 pub use ways::{FaultLatency, WayFigures, WayResult};
 
-use self::verdict::Bounds;
-use self::ways::Way;
+use self::bounds::Bounds;
+use self::way::Way;
 use crate::designs::{Changes, Job};
 use crate::figures;
 use crate::input::Input;

@@ -1,6 +1,6 @@
 //! The regions of the program: what each would gain from larger pages, what it would cost, and which size it deserves.
 
-use super::verdict::{Bounds, LEAST_GAIN_OF_A_REGION};
+use super::bounds::{Bounds, LEAST_GAIN_OF_A_REGION};
 use super::ways::{FaultLatency, OS, cycles_by_part};
 use crate::memory_picture;
 use serde::Serialize;

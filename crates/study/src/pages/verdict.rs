@@ -1,5 +1,6 @@
 //! One recommendation, with its reason.
 
+use super::bounds::Bounds;
 use super::parts::Region;
 use super::ways::{WayFigures, WayResult};
 use crate::figures::{self, percent, readable, share, tenth};
@@ -7,20 +8,11 @@ use crate::run::FEW_PERIODS;
 use serde::Serialize;
 use terrace_report::SMALLEST_DIFFERENCE;
 
-/// A region that gains less deserves no larger pages.
-pub(super) const LEAST_GAIN_OF_A_REGION: f64 = 0.005;
-
 /// Gains that differ by less are the same: the simpler way is taken.
 const SAME_GAIN: f64 = 0.01;
 
 /// Ways from the simplest to run to the one that needs most; what is not in the list comes last.
 const SIMPLEST_FIRST: [&str; 4] = ["thp", "thp-fault", "2m", "trident"];
-
-/// What the user tolerates.
-pub(super) struct Bounds {
-    /// Memory beyond what base pages have resident, as a share of that.
-    pub bloat: f64,
-}
 
 /// The recommendation.
 #[derive(Clone, Debug, Serialize)]

@@ -1,29 +1,15 @@
 //! The ways of using large pages that are put beside each other.
 
+use super::way::Way;
 use super::{AdvisePages, POLICIES, hardware};
 use crate::Error;
-use crate::designs::{Job, Setting};
+use crate::designs::Setting;
 use crate::run;
 use crate::simulation::Settings;
 use serde::Serialize;
 use terrace_model::{Histogram, PageSize, Value};
 use terrace_report::{RunRecord, SpeedUp};
 use terrace_sim::PartUse;
-
-/// A way, ready to run.
-pub(super) struct Way {
-    /// As the table calls it; the design of its run has this name.
-    pub name: String,
-    /// How an operator would say it.
-    pub meaning: &'static str,
-    /// The design by its own name.
-    pub design: String,
-    /// The way without the other TLB.
-    pub plain: String,
-    /// The TLB, where it is not the machine's.
-    pub tlb: Option<String>,
-    pub job: Job,
-}
 
 /// Base pages first.
 const BUILT_IN: [(&str, &str, &str); 4] = [

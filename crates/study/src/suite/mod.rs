@@ -15,7 +15,7 @@ pub use page::{List, Mixed, Program, describe};
 pub use recording::{record, record_all, verify};
 
 use crate::keeping::cache_folder;
-use crate::sweep::InputWord;
+use crate::sweep::word::InputWord;
 use crate::{Error, Input};
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;

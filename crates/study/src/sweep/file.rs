@@ -1,7 +1,8 @@
 //! The file of a sweep.
 
 use super::Sweep;
-use super::point::{InputWord, Parts, Point, text_of};
+use super::point::{Parts, Point, text_of};
+use super::word::InputWord;
 use crate::designs::Setting;
 use crate::simulation::{Simulation, Trained};
 use crate::suite::Suite;

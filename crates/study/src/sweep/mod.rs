@@ -11,17 +11,19 @@ mod store;
 mod table;
 #[cfg(test)]
 mod tests;
+pub(crate) mod word;
 
 pub use file::SweepFile;
-pub use point::{InputWord, Point};
+pub use point::Point;
 pub use store::{KEPT, Store, kept, pack};
 pub use table::table;
+pub use word::InputWord;
 
 use crate::designs::Changes;
 use crate::run::{self, InputResult};
 use crate::simulation::{Settings, Simulation, Trained};
 use crate::words::shell_join;
-use crate::{Error, Input, Progress, mix};
+use crate::{Error, Progress, mix};
 use std::sync::{Mutex, PoisonError};
 use terrace_report::{Column, Columns, RunRecord};
 use terrace_sim::Fidelity;
@@ -265,18 +267,4 @@ fn column(values: &[Option<toml::Value>]) -> Column {
 /// The changes of a point.
 fn changes(machine: Option<&str>, sets: Vec<crate::Setting>, time_scale: u32) -> Changes {
     Changes { machine: machine.map(str::to_owned), sets, time_scale }
-}
-
-impl InputWord {
-    /// Opens it.
-    ///
-    /// # Errors
-    /// A workload or a mix that cannot be, a trace that cannot be read.
-    pub fn open(&self) -> Result<Input, Error> {
-        match self {
-            InputWord::Workload(spec) => Input::workload(spec),
-            InputWord::Trace(path) => Input::trace(path, false),
-            InputWord::Mix(word) => mix::parse(word),
-        }
-    }
 }

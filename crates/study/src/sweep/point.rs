@@ -1,66 +1,12 @@
 //! One run of a sweep, and what makes it another run than the next.
 
+use super::word::InputWord;
+use crate::Error;
 use crate::designs::{Job, Setting};
 use crate::first_pass;
 use crate::keeping::short_name;
 use crate::simulation::{Simulation, Trained};
-use crate::{Error, mix};
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
-use std::time::UNIX_EPOCH;
-
-/// What an input is called, so that it can be opened when its turn comes.
-#[derive(Clone, Debug, PartialEq)]
-pub enum InputWord {
-    /// A workload with its parameters.
-    Workload(String),
-    /// A trace's path.
-    Trace(PathBuf),
-    /// Programs side by side, as `--mix` names them.
-    Mix(String),
-}
-
-impl InputWord {
-    /// What distinguishes its content: a workload's parameters; a trace's name, length and time of change; of a mix that of
-    /// each program.
-    fn identity(&self) -> Result<String, Error> {
-        match self {
-            InputWord::Workload(spec) => Ok(format!("workload {spec}")),
-            InputWord::Trace(path) => identity_of_trace(path),
-            InputWord::Mix(word) => {
-                let mut identity = format!("mix {word}");
-                for program in mix::parse(word)?.programs() {
-                    let program = match program.words().as_slice() {
-                        [option, path] if option == "--trace" => identity_of_trace(Path::new(path))?,
-                        words => words.join(" "),
-                    };
-                    let _ = write!(identity, "\nwith {program}");
-                }
-                Ok(identity)
-            }
-        }
-    }
-
-    /// What the sweep's file calls the input of an [identity](Point::identity): a workload with its parameters, a trace's
-    /// path, or a mix.
-    pub(super) fn in_identity(identity: &str) -> Option<&str> {
-        let line = identity.lines().nth(1)?;
-        match line.strip_prefix("workload ").or_else(|| line.strip_prefix("mix ")) {
-            Some(word) => Some(word),
-            // The trace's length and the time of its last change follow.
-            None => line.strip_prefix("trace ")?.rsplitn(3, ' ').nth(2),
-        }
-    }
-}
-
-/// A trace's name, length and time of change.
-fn identity_of_trace(path: &Path) -> Result<String, Error> {
-    let shown = path.display();
-    let data = std::fs::metadata(path).map_err(|error| Error::request(format!("{shown}: {error}")))?;
-    let changed = data.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    let changed = changed.unwrap_or_default().as_nanos();
-    Ok(format!("trace {shown} {} {changed}", data.len()))
-}
 
 /// One design with its values on one input.
 #[derive(Clone, Debug, PartialEq)]

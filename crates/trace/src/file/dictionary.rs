@@ -3,58 +3,10 @@
 //! A program has few of them (about a hundred in a hundred thousand accesses, a few thousand when instruction addresses are
 //! part of them), so a byte or two per access names one, in sequences that repeat as the program's loops do.
 
-use super::predictor::spread;
+use super::packed::{KEY_BITS, KEY_MASK, Packed};
 use super::varint::{self, Cursor};
 use crate::{AccessKind, Batch};
 use std::ops::Range;
-
-/// Everything about an access but its addresses, in a word: size, kind, instructions and dependence. Where the decoder's
-/// loop takes it from, the [`spread`] of the description's code lies above them, so that one load brings all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Packed(u64);
-
-/// Bits of a description without its code.
-const KEY_BITS: u32 = 40;
-const KEY_MASK: u64 = (1 << KEY_BITS) - 1;
-
-impl Packed {
-    #[inline(always)]
-    fn new(size: u8, kind: AccessKind, depends_on: u8, instructions: u16) -> Packed {
-        let low = u32::from(size) | (kind as u32) << 8 | u32::from(instructions) << 16;
-        Packed(u64::from(low) | u64::from(depends_on) << 32)
-    }
-
-    /// With the [`spread`] of this code.
-    #[inline]
-    pub(super) fn with(self, code: u32) -> Packed {
-        Packed(self.0 & KEY_MASK | u64::from(spread(code)) << KEY_BITS)
-    }
-
-    #[inline(always)]
-    pub(super) fn size(self) -> u8 {
-        self.0 as u8
-    }
-
-    #[inline(always)]
-    pub(super) fn kind(self) -> AccessKind {
-        if self.0 >> 8 & 1 == 1 { AccessKind::Write } else { AccessKind::Read }
-    }
-
-    #[inline(always)]
-    pub(super) fn depends_on(self) -> u8 {
-        (self.0 >> 32) as u8
-    }
-
-    #[inline(always)]
-    pub(super) fn instructions(self) -> u16 {
-        (self.0 >> 16) as u16
-    }
-
-    #[inline(always)]
-    pub(super) fn spread(self) -> u32 {
-        (self.0 >> KEY_BITS) as u32
-    }
-}
 
 /// A description with its instruction address, which is 0 where the batch has none.
 #[derive(Clone, Copy, Debug)]

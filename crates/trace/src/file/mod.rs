@@ -16,6 +16,7 @@ mod dictionary;
 mod events;
 pub(crate) mod fuzz;
 mod index;
+mod packed;
 mod predictor;
 mod reader;
 mod varint;

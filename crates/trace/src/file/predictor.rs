@@ -12,13 +12,11 @@
 //! et al., "The VPC Trace-Compression Algorithms", IEEE Transactions on Computers 54(11), 2005), here with paths in place of
 //! instruction addresses and with byte-aligned residuals, so that the decoder has no data-dependent branch.
 
-use super::dictionary::Packed;
+use super::packed::{Packed, TABLE_BITS, spread};
 use super::varint::zigzag;
 use crate::{AccessKind, Batch};
 use std::hint::select_unpredictable;
 
-/// Base-2 logarithm of the entries per table. Three tables of 64 KiB stay in a second-level cache.
-const TABLE_BITS: u32 = 13;
 const TABLE: usize = 1 << TABLE_BITS;
 const TABLE_MASK: u32 = TABLE as u32 - 1;
 /// Tables, one behind the other in a flat array. The fourth is never used: with it, a place that is masked to the
@@ -80,12 +78,6 @@ impl PathState {
     pub(super) fn new(index: usize) -> PathState {
         PathState { seed: if index == 0 { 0 } else { spread(index as u32) }, ..PathState::default() }
     }
-}
-
-/// A description's code, spread over the table's index range.
-#[inline]
-pub(super) const fn spread(code: u32) -> u32 {
-    code.wrapping_add(1).wrapping_mul(0x9e37_79b1) >> (32 - TABLE_BITS)
 }
 
 /// The tables shared by the streams of a chunk.
@@ -260,7 +252,7 @@ impl Places {
 
 #[cfg(test)]
 mod tests {
-    use super::super::dictionary::Packed;
+    use super::super::packed::Packed;
     use super::*;
     use proptest::prelude::*;
 

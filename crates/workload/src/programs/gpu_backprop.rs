@@ -6,7 +6,7 @@ use crate::gpu::{
 };
 use crate::layout::Layout;
 use crate::memory::{Backing, Contents, Memory};
-use crate::opencl::Argument::{self, Array};
+use crate::opencl::session::Argument::{self, Array};
 use crate::parameters::*;
 use crate::random::hash;
 

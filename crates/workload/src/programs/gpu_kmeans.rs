@@ -4,7 +4,7 @@ use crate::WorkloadInfo;
 use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, WithThreads, load_lanes, store_lanes};
 use crate::layout::Layout;
 use crate::memory::{Backing, Contents, Memory};
-use crate::opencl::Argument::{self, Array, Number};
+use crate::opencl::session::Argument::{self, Array, Number};
 use crate::parameters::*;
 use crate::random::hash;
 

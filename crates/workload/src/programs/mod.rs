@@ -52,8 +52,9 @@ mod tpcc;
 mod tunkrank;
 mod xsbench;
 
-use crate::gpu::GpuProgram;
-use crate::program::{Program, open};
+use crate::gpu_program::GpuProgram;
+use crate::program::Program;
+use crate::runner::open;
 use crate::{Workload, WorkloadError, WorkloadInfo};
 
 /// A workload as it is found by its name.

@@ -3,7 +3,7 @@
 //!
 //! The gate is a part of the library `terrace-dropper`, whose own test binary would have its `mmap` replaced.
 
-#[path = "../../dropper/src/gate.rs"]
+#[path = "../../preload/dropper/src/gate.rs"]
 #[allow(dead_code)]
 mod gate;
 
