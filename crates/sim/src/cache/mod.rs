@@ -13,5 +13,6 @@ mod sharers;
 pub use hierarchy::{Below, CacheCounters, Hierarchy, Message, Reason, Served};
 pub use outstanding::Outstanding;
 pub use parameters::*;
+pub use registers::MissRegisters;
 #[cfg(test)]
 pub use sharers::MAX_CORES;

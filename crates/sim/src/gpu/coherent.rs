@@ -46,7 +46,7 @@ impl Paths {
             let begin = self.sms[sm].l1_misses.start(at);
             let there = begin + self.one_way;
             let done = coherence.cpu.atomic(&mut around.cpu(), line, one.sectors, there) + self.one_way;
-            self.sms[sm].l1_misses.occupy(done);
+            self.sms[sm].l1_misses.occupy(begin, done);
             return done;
         }
         coherence.uncached.loads += 1;
@@ -76,7 +76,7 @@ impl Paths {
     ) -> Time {
         let begin = self.sms[sm].l1_misses.start(at);
         let done = self.uncached_at_slice(around, one, line, asked, begin + self.one_way) + self.one_way;
-        self.sms[sm].l1_misses.occupy(done);
+        self.sms[sm].l1_misses.occupy(begin, done);
         done
     }
 
@@ -99,7 +99,7 @@ impl Paths {
         let begin = if found.has_register { at } else { self.sms[sm].l1_misses.start(at) };
         let done = self.uncached_at_slice(around, one, line, asked, begin + self.one_way) + self.one_way;
         if !found.has_register {
-            self.sms[sm].l1_misses.occupy(done);
+            self.sms[sm].l1_misses.occupy(begin, done);
         }
         if let Some(coherence) = self.coherence.as_deref_mut() {
             coherence.in_sms[sm].begin(line, asked, at, done);
@@ -122,7 +122,7 @@ impl Paths {
         if coherence.coalescing != Coalescing::L1L2 {
             let begin = slice.misses.start(at);
             let done = coherence.uncached_source(around, one, line, asked, begin);
-            slice.misses.occupy(done);
+            slice.misses.occupy(begin, done);
             return done;
         }
         let found = coherence.in_slices[channel].find(line, asked, at);
@@ -134,7 +134,7 @@ impl Paths {
         let begin = if found.has_register { at } else { slice.misses.start(at) };
         let done = coherence.uncached_source(around, one, line, asked, begin);
         if !found.has_register {
-            slice.misses.occupy(done);
+            slice.misses.occupy(begin, done);
         }
         coherence.in_slices[channel].begin(line, asked, at, done);
         done.max(found.done)

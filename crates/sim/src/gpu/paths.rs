@@ -8,7 +8,7 @@ use super::line::{ALL_SECTORS, GpuLine, HALVES, halves_of, of_half};
 use super::parameters::{GpuParameters, WriteAllocate};
 use super::selective::{Coherence, GpuCoherenceParameters, Request};
 use super::tlb::Tlb;
-use crate::cache::Outstanding;
+use crate::cache::MissRegisters;
 use crate::machine::{Machine, Manager};
 use crate::memory::{Initiator, MemoryRequest};
 use crate::os::OsError;
@@ -42,8 +42,8 @@ pub struct PathCounters {
 #[derive(Debug)]
 pub(super) struct Sm {
     pub l1: SectorCache,
-    pub l1_misses: Outstanding,
-    stores: Outstanding,
+    pub l1_misses: MissRegisters,
+    stores: MissRegisters,
     pub tlb: Tlb,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Sm {
 #[derive(Debug)]
 pub(super) struct Slice {
     pub cache: SectorCache,
-    pub misses: Outstanding,
+    pub misses: MissRegisters,
 }
 
 /// All of the GPU's paths.
@@ -80,13 +80,13 @@ impl Paths {
         let cycle = gpu.frequency.period();
         let sm = || Sm {
             l1: SectorCache::new(gpu.l1.capacity.0, gpu.l1.ways),
-            l1_misses: Outstanding::new(gpu.l1.outstanding),
-            stores: Outstanding::new(gpu.l1.stores),
+            l1_misses: MissRegisters::new(gpu.l1.outstanding),
+            stores: MissRegisters::new(gpu.l1.stores),
             tlb: Tlb::new(gpu.tlb.entries),
         };
         let slice = || Slice {
             cache: SectorCache::new(gpu.l2.capacity.0, gpu.l2.ways),
-            misses: Outstanding::new(gpu.l2.outstanding),
+            misses: MissRegisters::new(gpu.l2.outstanding),
         };
         let slices: Vec<Slice> = (0..machine.shared.memory.channels()).map(|_| slice()).collect();
         Paths {
@@ -188,7 +188,7 @@ impl Paths {
                 None => self.store_line(around, *one, line, begin),
                 Some(_) => self.coherent_store(around, sm, Request { one: *one, line, atomic }, begin),
             };
-            self.sms[sm].stores.occupy(done);
+            self.sms[sm].stores.occupy(begin, done);
             last = last.max(begin);
         }
         Ok(last)
@@ -258,7 +258,7 @@ impl Paths {
         self.counters.l1_misses += 1;
         let begin = self.sms[sm].l1_misses.start(hit);
         let done = self.load_from_slice(around, one, line, begin + self.one_way) + self.one_way;
-        self.sms[sm].l1_misses.occupy(done);
+        self.sms[sm].l1_misses.occupy(begin, done);
         let brought = self.brings(around, one, line);
         self.sms[sm].l1.fill(line, brought, done, false);
         done
@@ -297,7 +297,7 @@ impl Paths {
             None => read(around, line, valid, begin),
             Some(coherence) => coherence.fetch(around, line, wanted & !valid, begin),
         };
-        slice.misses.occupy(done);
+        slice.misses.occupy(begin, done);
         let victim = slice.cache.fill(line, wanted, done, false);
         if let Some(victim) = victim {
             self.write_back(around, victim.line, victim.dirty, begin);
