@@ -244,10 +244,8 @@ impl Os {
                     tier as usize
                 }
                 PlacementState::Ratio { first, group } => {
-                    // Spread evenly over the group: page i goes first when i * first crosses a multiple of the group.
                     let position = (offset >> size.shift()) % *group;
-                    let crossed = (position + 1) * *first / *group != position * *first / *group;
-                    usize::from(!crossed)
+                    usize::from(position >= *first)
                 }
             };
         if let Some(block) = self.take(first, size, owner) {

@@ -53,8 +53,8 @@ pub enum Placement {
         /// The tier's name.
         tier: String,
     },
-    /// This many of each group of consecutive virtual pages in the first tier, the rest in the second, spread evenly
-    /// (the IWB microbenchmark of `ambix.md` §1: N % of each 100 pages).
+    /// The first so many of each group of consecutive virtual pages in the first tier, the rest in the second, as the IWB
+    /// microbenchmark places its array (Marques 2021, section 3.2: the last 100 - N pages of each 100 go to DCPMM).
     Ratio {
         /// Pages of each group that go to the first tier.
         #[parameter(range = 0..=1_000_000)]
