@@ -222,12 +222,11 @@ impl TieredMemory {
     /// Brings what a read of a line will need into the host's caches.
     #[inline]
     pub fn host_prefetch(&self, line: Line) {
-        if let Some(cache) = &self.hardware_cache {
-            let tier = self.tier_of_line(line).index();
-            if tier == cache.tier {
-                let (slot, _) = cache.place(line.0 - self.tiers[tier].base_line);
-                prefetch(&cache.tags, slot as usize);
-            }
+        if let Some(cache) = &self.hardware_cache
+            && self.tier_of_line(line).index() == cache.tier
+        {
+            let (slot, _) = cache.place(line.0 - self.tiers[cache.tier].base_line);
+            prefetch(&cache.tags, slot as usize);
         }
     }
 
@@ -240,9 +239,8 @@ impl TieredMemory {
     #[inline]
     pub fn channel_of(&self, line: Line) -> usize {
         let tier = &self.tiers[self.tier_of_line(line).index()];
-        let before: usize =
-            self.devices[..tier.device].iter().map(|device| device.parameters().channels as usize).sum();
-        before + self.devices[tier.device].channel_of(tier.place_of(line))
+        let before = self.devices[..tier.device].iter().map(|device| device.parameters().channels as usize);
+        before.sum::<usize>() + self.devices[tier.device].channel_of(tier.place_of(line))
     }
 
     /// The physical lines of the first tier.
@@ -330,17 +328,17 @@ impl TieredMemory {
         if tier != cache.tier {
             return None;
         }
-        let base = self.tiers[tier].base_line;
+        let (base, first) = (self.tiers[tier].base_line, self.tiers[0].base_line);
         let Looked { slot, hit, victim } = cache.look_up(line.0 - base, write);
-        let slot = Line(self.tiers[0].base_line + slot);
-        Some(Cached { slot, hit, victim: victim.map(|at| Line(base + at)) })
+        Some(Cached { slot: Line(first + slot), hit, victim: victim.map(|at| Line(base + at)) })
     }
 
     /// The tag lies beside the data in the fast tier, so a miss reads there first.
     #[inline(never)]
     fn read_cached(&mut self, request: MemoryRequest) -> Time {
         let Some(found) = self.look_up(request.line, false) else { return self.read_tier(request) };
-        let tag = self.read_tier(request.for_line(found.slot));
+        let slot = request.for_line(found.slot);
+        let tag = self.read_tier(slot);
         if found.hit {
             return tag;
         }
@@ -348,22 +346,24 @@ impl TieredMemory {
         if let Some(victim) = found.victim {
             self.write_tier(request.for_line(victim).sent_at(tag).on_behalf_of(Initiator::Writeback));
         }
-        let filled = self.write_tier(request.for_line(found.slot).sent_at(data));
+        let filled = self.write_tier(slot.sent_at(data));
         data.max(filled)
     }
 
+    /// No tag is read for a line that leaves the last-level cache while its slot holds it (Hildebrand et al., ISPASS 2021).
     #[inline(never)]
     fn write_cached(&mut self, request: MemoryRequest) -> Time {
         let Some(found) = self.look_up(request.line, true) else { return self.write_tier(request) };
-        let tag = self.read_tier(request.for_line(found.slot));
-        let evicted = match found.victim {
-            Some(victim) if !found.hit => {
-                self.write_tier(request.for_line(victim).sent_at(tag).on_behalf_of(Initiator::Writeback))
-            }
-            _ => request.at,
-        };
+        let slot = request.for_line(found.slot);
+        if found.hit && request.by == Initiator::Writeback {
+            return self.write_tier(slot);
+        }
+        let tag = self.read_tier(slot);
+        let evicted = found.victim.map_or(request.at, |victim| {
+            self.write_tier(request.for_line(victim).sent_at(tag).on_behalf_of(Initiator::Writeback))
+        });
         // Posted as any write, unless a queue is full.
-        let accepted = self.write_tier(request.for_line(found.slot).sent_at(tag));
+        let accepted = self.write_tier(slot.sent_at(tag));
         if accepted > tag || evicted > tag { accepted.max(evicted) } else { request.at }
     }
 

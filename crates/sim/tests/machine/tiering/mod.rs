@@ -63,6 +63,11 @@ fn in_memory_mode_the_first_tier_is_a_cache_of_the_last() {
     assert!(hits > 100_000 && misses == 0, "{hits} hits, {misses} misses");
     assert_eq!(counts(&fits, ["tier.dcpmm.reads", "tier.dcpmm.writes"]), [0, 0]);
     assert!(fits.cycles < all_slow.cycles);
+    // Tags are read for new pages' zeros, and not for lines that leave the caches while their slots hold them.
+    let in_dram = run(&design("first-touch", "xeon-5218-dcpmm", &[past_caches]), spec);
+    let [with_tags, reads] = [&fits, &in_dram].map(|run| count(run, "tier.dram.reads"));
+    let (tags, zeroed) = (with_tags - reads, 8 * MIB / 64);
+    assert!((zeroed..zeroed + zeroed / 10).contains(&tags), "{tags} tags, {zeroed} lines");
     // Four times as large as the cache: three reads in four miss, and lines that are written back after their slot was
     // taken.
     let exceeds = run(&cached, "gups,bytes=64 MiB,updates=2e5");
