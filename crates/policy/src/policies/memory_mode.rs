@@ -7,10 +7,10 @@
 //! **Source.** The baseline MemM of Ambix (M. Marques, IST Lisboa 2021, §3.1, §5.3): 32 GB of DRAM in front of 256 GB of
 //! DCPMM.
 //!
-//! **Left open by the source.** What the cache costs. Tags lie in DRAM beside the data, so that a read finds both at once and
-//! a miss reads DRAM first. A line that leaves the processor's caches is written without a look at its tag while its slot
-//! still holds it, as Hildebrand, Angeles, Lowe-Power and Akella measured on such a machine ("A Case Against Hardware
-//! Managed DRAM Caches for NVRAM Based Systems", ISPASS 2021).
+//! **Left open by the source.** What the cache costs. Tags lie in DRAM beside the data, so that a read finds both at once
+//! and a miss reads DRAM first. A line that leaves the processor's caches is written without a look at its tag while its
+//! slot still holds it, as Hildebrand, Angeles, Lowe-Power and Akella measured on such a machine ("A Case Against
+//! Hardware Managed DRAM Caches for NVRAM Based Systems", ISPASS 2021).
 //!
 //! **When to use it.** To know what the hardware gives without any software: the bound of no effort. Programs whose hot
 //! lines are few or side by side do well; sweeps through more than the fast tier, and unlucky pairs of addresses, do

@@ -82,7 +82,7 @@ fn a_ratio_holds_in_every_group() {
             os.fault(SpaceId(0), VirtAddr(0x1000_0000 + (page << 12)), &[]).unwrap();
         }
         for page in 0..300u64 {
-            let expected = usize::from(page % 100 >= u64::from(first));
+            let expected = u8::from(page % 100 >= u64::from(first));
             assert_eq!(tier_at(&os, VirtAddr(0x1000_0000 + (page << 12))), expected, "{first}: page {page}");
         }
     }

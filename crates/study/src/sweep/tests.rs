@@ -1,7 +1,7 @@
 //! Sweeps on small inputs, and files that are none.
 
 use super::*;
-use crate::Silent;
+use crate::{Input, Silent};
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

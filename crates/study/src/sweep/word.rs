@@ -49,8 +49,8 @@ impl InputWord {
         }
     }
 
-    /// What the sweep's file calls the input of an [identity](super::Point::identity): a workload with its parameters, a trace's
-    /// path, or a mix.
+    /// What the sweep's file calls the input of an [identity](super::Point::identity): a workload with its parameters, a
+    /// trace's path, or a mix.
     pub(super) fn in_identity(identity: &str) -> Option<&str> {
         let line = identity.lines().nth(1)?;
         match line.strip_prefix("workload ").or_else(|| line.strip_prefix("mix ")) {
