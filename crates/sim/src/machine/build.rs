@@ -4,7 +4,7 @@ use super::hypervisor::{Hypervisor, guest_layout};
 use super::parts::{Core, Machine, Shared, WalkCounters};
 use super::tiers::TieredMemory;
 use super::timing::{Timing, Zeroing};
-use crate::cache::{Hierarchy, Outstanding};
+use crate::cache::{Hierarchy, MissRegisters};
 use crate::coherence::{self, Hardware, Shootdowns};
 use crate::core::{CoreGroup, CoreParameters, Pipeline};
 use crate::design::Design;
@@ -73,7 +73,7 @@ impl Machine {
                     }
                     None => None,
                 },
-                walkers: Outstanding::new(design.translation.walkers),
+                walkers: MissRegisters::new(design.translation.walkers),
                 host_prefetch: HostPrefetch::new(),
                 stalled_fault: None,
             });

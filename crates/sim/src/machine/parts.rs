@@ -5,7 +5,7 @@ use super::pending::Pending;
 use super::system::{StoppedAt, System};
 use super::tiers::TieredMemory;
 use super::timing::Timing;
-use crate::cache::{Hierarchy, Outstanding};
+use crate::cache::{Hierarchy, MissRegisters};
 use crate::coherence::{Coherence, Hardware, Shootdowns, TranslationEnergy};
 use crate::core::Pipeline;
 use crate::host::{HostPrefetch, RegionCache};
@@ -36,7 +36,7 @@ pub(crate) struct Core {
     pub page_walk_cache: PageWalkCache,
     /// Nested paging, where the program runs in a virtual machine.
     pub nested: Option<Box<Nested>>,
-    pub walkers: Outstanding,
+    pub walkers: MissRegisters,
     pub host_prefetch: HostPrefetch,
     /// The fault that waits for a block, or did: where, and when it began.
     pub stalled_fault: Option<(SpaceId, VirtAddr, Time)>,

@@ -308,7 +308,7 @@ impl<const F: u8> Walker for Site<'_, F> {
             let hit = TlbHit { entry: TlbEntry::new(pte.frame(), false), size: leaf.size };
             self.tag_fill(scheme, request, leaf, start, hit);
         }
-        self.core.walkers.occupy(at);
+        self.core.walkers.occupy(begin, at);
         self.shared.walks.count += 1;
         self.shared.walks.time += at - begin;
         if let Some(parts) = &mut self.shared.observers.parts {

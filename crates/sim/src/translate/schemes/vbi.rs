@@ -203,7 +203,7 @@ impl Vbi {
             }
             kernel.mtls[home].tables.fill(SpaceId(0), name, lowest + 1, start);
         }
-        kernel.mtls[home].walkers.occupy(done);
+        kernel.mtls[home].walkers.occupy(begin, done);
         walker.count_walk(done - begin);
         done
     }

@@ -2,7 +2,7 @@
 //! multi-level tables. There is one for all cores, in the memory controller.
 
 use crate::array::FullyAssociative;
-use crate::cache::Outstanding;
+use crate::cache::MissRegisters;
 use crate::translate::tlb::{Tlb, TlbEntry};
 use crate::translate::{PageWalkCache, TlbCounters, TranslationParameters};
 use std::ops::Range;
@@ -41,7 +41,7 @@ pub struct Mtl {
     l2: Vec<Tlb>,
     l2_of: [Option<usize>; 2],
     pub tables: PageWalkCache,
-    pub walkers: Outstanding,
+    pub walkers: MissRegisters,
     blocks: Option<FullyAssociative>,
     pub block_hits: u64,
     pub block_misses: u64,
@@ -69,7 +69,7 @@ impl Mtl {
             l2,
             l2_of,
             tables: PageWalkCache::new(&parameters.page_walk_cache)?,
-            walkers: Outstanding::new(parameters.walkers),
+            walkers: MissRegisters::new(parameters.walkers),
             blocks: (block_entries > 0).then(|| FullyAssociative::new(block_entries)),
             block_hits: 0,
             block_misses: 0,
