@@ -148,6 +148,33 @@ fn independent_misses_overlap_up_to_the_reorder_buffer() {
     }
 }
 
+/// Pairs of loads, of which the second waits for the first's data. Both of each pair miss the TLB, and one walker serves
+/// them. What waits for data keeps no walk of the next pair from the walker: it alone bounds the pairs, not their latency.
+#[test]
+fn a_walk_holds_a_walker_from_its_own_start_on() {
+    let mut design = with_scheme(round(), "radix");
+    design.os.pages = PagePolicy::Base;
+    design.core.reorder_buffer = 512;
+    design.translation.walkers = 1;
+    design.translation.l2.latency = Cycles(9.0);
+    design.translation.page_walk_cache.latency = Cycles(1.0);
+    design.translation.l1d.insert(PageSize::Base, tlb(1, 1));
+    design.translation.l2.array.clear();
+    let lines = 8192;
+    let cycles = difference(&design, lines, |n| {
+        let mut program = Program::new();
+        program.map(DATA, 8 * MIB);
+        for line in 0..n + lines {
+            let at = DATA + 64 * (line % lines);
+            program.read(at);
+            program.chase(at + 4 * MIB);
+        }
+        program
+    });
+    let (step, two_walks) = (cycles / lines as f64, 2.0 * (1.0 + 4.0 * 4.0));
+    assert!((step / two_walks - 1.0).abs() < 0.03, "{step}, expected {two_walks}");
+}
+
 /// Two pages in turn, each load depending on the one before; cycles per load.
 fn alternate(design: &Design, apart: u64) -> f64 {
     let cycles = difference(design, 2000, |n| {
