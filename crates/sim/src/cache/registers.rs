@@ -7,8 +7,9 @@
 use super::outstanding::Outstanding;
 use terrace_model::Time;
 
-/// Times kept at which a register is free before it is asked for.
-const GAPS: usize = 8;
+/// Times kept at which a register is free before it is asked for. Walks in two dimensions on one walker need 32: with 16
+/// a program that misses the TLB everywhere takes 14 % longer, with 64 as long.
+const GAPS: usize = 32;
 
 /// When a register is free that a later miss has been given.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,19 +26,26 @@ pub struct MissRegisters {
     gaps: [Gap; GAPS],
     /// The gap that the next one replaces.
     oldest: usize,
+    /// When the last of the gaps ends.
+    all_ended: Time,
 }
 
 impl MissRegisters {
     /// `registers` registers, all free. Zero means no limit.
     pub fn new(registers: u32) -> MissRegisters {
-        MissRegisters { misses: Outstanding::new(registers), gaps: [Gap::default(); GAPS], oldest: 0 }
+        MissRegisters {
+            misses: Outstanding::new(registers),
+            gaps: [Gap::default(); GAPS],
+            oldest: 0,
+            all_ended: Time::ZERO,
+        }
     }
 
     /// When a miss that wants to start at `now` gets a register.
     #[inline(always)]
     pub fn start(&self, now: Time) -> Time {
         let behind_all = self.misses.start(now);
-        if behind_all == now { now } else { self.earliest(now, behind_all) }
+        if behind_all == now || now >= self.all_ended { behind_all } else { self.earliest(now, behind_all) }
     }
 
     fn earliest(&self, now: Time, behind_all: Time) -> Time {
@@ -50,6 +58,7 @@ impl MissRegisters {
     /// The register given by [`MissRegisters::start`] is busy until `done`.
     #[inline(always)]
     pub fn occupy(&mut self, start: Time, done: Time) {
+        debug_assert!(start <= done, "a miss that starts at {start:?} ends at {done:?}");
         let free = self.misses.start(Time::ZERO);
         if start < free {
             return self.fill(start, done);
@@ -57,6 +66,7 @@ impl MissRegisters {
         if start > free {
             self.gaps[self.oldest] = Gap { from: free, until: start };
             self.oldest = (self.oldest + 1) % GAPS;
+            self.all_ended = self.all_ended.max(start);
         }
         self.misses.occupy(done);
     }

@@ -10,6 +10,8 @@
 //!   that. A request that arrives before such a row closes is served from it, as first-ready scheduling does.
 //! - *Rank*: activations at most every `t_rrd` and four per `t_faw`, as a mean rate.
 //! - *Writes* wait in a queue and are drained in batches, each of which turns the bus twice.
+//! - *Late requests*: one that comes more than [`AHEAD_LIMIT`] before another that its bank has booked is served in the
+//!   time that the bank has idle before that, if there is enough soon to close a row and to open it again.
 //! - *Requests booked far ahead*: the kernel zeroes or copies a huge page in one go. Where several programs run side by
 //!   side, those of other cores overtake it: a request that comes more than [`AHEAD_LIMIT`] before one that its bank has
 //!   booked is served as if that had not come yet, for the price of a row conflict.
@@ -18,6 +20,7 @@
 //! - *Refresh* stops the channel for `t_rfc` every `t_refi` and closes all rows.
 
 use super::bank_timing::BankTiming;
+use super::calendar::Calendar;
 use super::counters::DeviceCounters;
 use super::mapping::{BankMap, lines};
 use super::parameters::{BankParameters, DeviceParameters};
@@ -75,6 +78,8 @@ struct QueuedWrite {
 pub(super) struct BankedChannel {
     map: BankMap,
     banks: Vec<Bank>,
+    /// When each bank is busy.
+    calendars: Vec<Calendar>,
     activations: Vec<Server>,
     dirty_precharges: Vec<Server>,
     random_access: Server,
@@ -118,6 +123,7 @@ impl BankedChannel {
         BankedChannel {
             map: BankMap::new(count, unit, lines(bank.row.0), bank.bank_permutation),
             banks: vec![closed; count as usize],
+            calendars: vec![Calendar::default(); count as usize],
             activations: vec![Server::default(); bank.ranks as usize],
             dirty_precharges: vec![Server::default(); bank.ranks as usize],
             random_access: Server::default(),
@@ -339,6 +345,16 @@ impl BankedChannel {
             let budget = self.activations[rank].reserve(now, timing.activation);
             return slot.max(now + cells.rp + budget + cells.rcd);
         }
+        let calendar = &mut self.calendars[place.bank];
+        if now + AHEAD_LIMIT < bank.latest {
+            // The row that it closes is opened again.
+            let cells = &timing.segments[usize::from(segment)];
+            if let Some(wait) = calendar.fit(now, bank.latest, 2 * (cells.rp + cells.ras)) {
+                counters.row_conflicts += 1;
+                let wait = wait.max(self.activations[rank].reserve(now, timing.activation));
+                return slot.max(now + wait + cells.rp + cells.rcd);
+            }
+        }
         bank.latest = bank.latest.max(now);
         let refreshed = slot >= self.refresh_end && bank.activated < self.refresh_start;
         let now = if slot >= self.refresh_end { now.max(self.refresh_end) } else { now };
@@ -349,7 +365,9 @@ impl BankedChannel {
             if now < closes {
                 counters.row_hits += 1;
                 let column = slot.max(bank.ready);
+                let begin = column.max(bank.may_close);
                 bank.touch(timing, column, write);
+                calendar.book(begin, bank.may_close);
                 return column;
             }
         }
@@ -413,8 +431,10 @@ impl BankedChannel {
         bank.activated = activated;
         bank.dirty = false;
         bank.moved = false;
+        let begin = bank.may_close.max(activated.saturating_sub(cells.rp));
         bank.may_close = activated + cells.ras;
         bank.touch(timing, column, write);
+        calendar.book(begin, bank.may_close);
         column
     }
 }

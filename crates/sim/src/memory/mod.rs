@@ -24,6 +24,7 @@
 
 mod bank_timing;
 mod banked;
+mod calendar;
 mod counters;
 mod device;
 mod link;

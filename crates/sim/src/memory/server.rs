@@ -1,5 +1,7 @@
 //! One resource by next free time.
 
+use super::calendar::Calendar;
+
 /// Idle time that a late arrival may still use: the distance cores may run apart, with room to spare.
 pub(super) const LATENESS_LIMIT: u64 = 1_000_000_000; // 1 µs in femtoseconds
 
@@ -10,14 +12,14 @@ pub(super) const AHEAD_LIMIT: u64 = 10_000_000_000;
 /// A resource that serves one request at a time, in femtoseconds.
 ///
 /// For arrivals in order this is exactly a first-come first-served server. An arrival earlier than its predecessor
-/// first uses idle time that the server had since then; when there was none it waits for the backlog that the
-/// predecessor found. Either way its service is booked, so the long-run rate is exact, and its wait counts from its
-/// own arrival, so no clock is dragged forward.
+/// first uses idle time that the server has from then until the latest arrival; when there is none it waits for the
+/// backlog that the latest found. Either way its service is booked, so the long-run rate is exact, and its wait counts
+/// from its own arrival, so no clock is dragged forward.
 #[derive(Clone, Debug, Default)]
 pub struct Server {
     free: u64,
     latest: u64,
-    idle: u64,
+    calendar: Calendar,
     /// Whether arrivals more than [`AHEAD_LIMIT`] before another wait for each other alone, and when those are served.
     overtakes: bool,
     behind: u64,
@@ -29,28 +31,23 @@ impl Server {
     pub fn reserve(&mut self, arrival: u64, service: u64) -> u64 {
         if arrival >= self.latest {
             self.latest = arrival;
-            if arrival >= self.free {
-                self.idle = (self.idle + (arrival - self.free)).min(LATENESS_LIMIT);
-                self.free = arrival + service;
-                0
-            } else {
-                let wait = self.free - arrival;
-                self.free += service;
-                wait
-            }
+            let start = self.free.max(arrival);
+            self.free = start + service;
+            self.calendar.book(start, self.free);
+            start - arrival
         } else if self.overtakes && self.latest - arrival > AHEAD_LIMIT {
             let wait = self.behind.saturating_sub(arrival);
             self.behind = self.behind.max(arrival) + service;
             wait
         } else {
-            let usable = self.idle.min(self.latest - arrival);
-            if usable >= service {
-                self.idle -= service;
-                return 0;
+            let backlog = self.free.saturating_sub(self.latest);
+            if let Some(wait) = self.calendar.fit(arrival, self.latest, service) {
+                return wait.min(backlog);
             }
-            let wait = self.free.saturating_sub(self.latest);
-            self.free = self.free.max(self.latest) + service;
-            wait
+            let start = self.free.max(self.latest);
+            self.free = start + service;
+            self.calendar.book(start, self.free);
+            backlog
         }
     }
 
@@ -68,13 +65,18 @@ impl Server {
     /// Nothing starts before `until`.
     #[inline]
     pub(super) fn hold_until(&mut self, until: u64) {
-        self.free = self.free.max(until);
+        if until > self.free {
+            self.calendar.book(self.free, until);
+            self.free = until;
+        }
     }
 
     /// Keeps the server busy for `span` from the first moment it is free, `arrival` or later.
     #[inline]
     pub(super) fn occupy(&mut self, arrival: u64, span: u64) {
-        self.free = self.free.max(arrival) + span;
+        let start = self.free.max(arrival);
+        self.free = start + span;
+        self.calendar.book(start, self.free);
     }
 }
 
@@ -82,6 +84,21 @@ impl Server {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// One request far ahead leaves the time before it to the others: they wait for nothing, however many they are.
+    #[test]
+    fn one_far_ahead_makes_no_backlog() {
+        let (ahead, step) = (50_000_000_000, 100_000_000);
+        let mut server = Server::default();
+        assert_eq!(server.reserve(ahead, 10), 0);
+        for arrival in (0..ahead).step_by(step) {
+            assert_eq!(server.reserve(arrival, step as u64 / 4 * 3), 0, "{arrival}");
+        }
+        // Twice what the time allows waits.
+        let waits: Vec<u64> =
+            (0..ahead).step_by(step).map(|arrival| server.reserve(arrival, step as u64)).collect();
+        assert!(waits.iter().sum::<u64>() > 0);
+    }
 
     #[test]
     fn a_late_arrival_uses_idle_time_and_else_waits_for_the_backlog() {

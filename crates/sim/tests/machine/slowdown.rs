@@ -68,7 +68,7 @@ fn a_slowdown_is_kept_on_memory_that_is_slow_or_the_run_says_that_it_was_not() {
     };
     let fast = run("all-fast", "0 ns", &[]);
     for (target, latency, interval) in
-        [(0.01, "400 ns", "4 s"), (0.03, "400 ns", "2 s"), (0.03, "1 us", "2 s")]
+        [(0.01, "400 ns", "4 s"), (0.03, "600 ns", "2 s"), (0.03, "1 us", "2 s")]
     {
         let sets = [
             ("os.policy.slowdown", &*target.to_string()),

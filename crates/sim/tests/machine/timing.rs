@@ -172,7 +172,7 @@ fn a_walk_holds_a_walker_from_its_own_start_on() {
         program
     });
     let (step, two_walks) = (cycles / lines as f64, 2.0 * (1.0 + 4.0 * 4.0));
-    assert!((step / two_walks - 1.0).abs() < 0.03, "{step}, expected {two_walks}");
+    assert!((step / two_walks - 1.0).abs() < 0.05, "{step}, expected {two_walks}");
 }
 
 /// Two pages in turn, each load depending on the one before; cycles per load.
