@@ -317,7 +317,7 @@ impl BankedChannel {
         if start < self.refresh_end {
             // The last slot of a backlog runs into the refresh, which therefore ends that much later.
             let overrun = if backlog { start - self.refresh_start } else { 0 };
-            self.bus.hold_until(self.refresh_end + overrun);
+            self.bus.hold(self.refresh_start, self.refresh_end + overrun);
         }
     }
 

@@ -10,7 +10,7 @@ const SEARCHED: u64 = 8;
 /// How much of each stretch of time is booked, for the latest [`STRETCHES`]: a ring by the number of the stretch.
 #[derive(Clone, Debug)]
 pub(super) struct Calendar {
-    stretches: Box<[Stretch]>,
+    stretches: Box<[Stretch; STRETCHES]>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,7 +22,7 @@ struct Stretch {
 
 impl Default for Calendar {
     fn default() -> Calendar {
-        Calendar { stretches: vec![Stretch::default(); STRETCHES].into() }
+        Calendar { stretches: Box::new([Stretch::default(); STRETCHES]) }
     }
 }
 
@@ -90,6 +90,53 @@ impl Calendar {
     fn take(&mut self, number: u64, span: u64) {
         if let Some(stretch) = self.at(number) {
             stretch.booked += span as u32;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const NS: u64 = 1_000_000;
+
+    #[test]
+    fn what_is_booked_is_not_idle() {
+        let mut calendar = Calendar::default();
+        // Of the first two stretches 100 ns are left, behind 168.
+        calendar.book(0, 168 * NS);
+        let latest = 2 << STRETCH;
+        assert_eq!(calendar.fit(10 * NS, latest, 101 * NS), None);
+        let begin = 1 << STRETCH;
+        assert_eq!(calendar.fit(10 * NS, latest, 90 * NS), Some(begin - 10 * NS));
+        assert_eq!(calendar.fit(10 * NS, latest, 20 * NS), None);
+    }
+
+    #[test]
+    fn what_the_ring_has_forgotten_is_not_idle() {
+        let mut calendar = Calendar::default();
+        let late = (STRETCHES as u64) << STRETCH;
+        calendar.book(late, late + NS);
+        assert_eq!(calendar.fit(0, late, NS), None);
+        assert_eq!(calendar.fit(1 << STRETCH, late, NS), Some(0));
+    }
+
+    proptest! {
+        /// No stretch is given twice, whatever comes in whatever order.
+        #[test]
+        fn no_time_is_given_twice(
+            services in prop::collection::vec((0u64..2000, 1u64..300), 1..300),
+            latest in 100u64..2000,
+        ) {
+            let (mut calendar, mut given) = (Calendar::default(), 0);
+            for (arrival, service) in services {
+                if let Some(wait) = calendar.fit(arrival * NS, latest * NS, service * NS) {
+                    given += service;
+                    prop_assert!(wait <= SEARCHED << STRETCH);
+                }
+            }
+            prop_assert!(given <= latest, "{given} of {latest}");
         }
     }
 }

@@ -62,11 +62,11 @@ impl Server {
         self.free.max(arrival)
     }
 
-    /// Nothing starts before `until`.
+    /// Nothing starts between `from` and `until`, nor before that what comes in order.
     #[inline]
-    pub(super) fn hold_until(&mut self, until: u64) {
+    pub(super) fn hold(&mut self, from: u64, until: u64) {
         if until > self.free {
-            self.calendar.book(self.free, until);
+            self.calendar.book(self.free.max(from), until);
             self.free = until;
         }
     }
