@@ -16,6 +16,8 @@ const GAPS: usize = 32;
 struct Gap {
     from: Time,
     until: Time,
+    /// When this gap and all that were noted before it have ended.
+    all_ended: Time,
 }
 
 /// The misses that hold a fixed number of registers, or will. A miss that starts in a gap and ends after it takes the rest
@@ -26,33 +28,33 @@ pub struct MissRegisters {
     gaps: [Gap; GAPS],
     /// The gap that the next one replaces.
     oldest: usize,
-    /// When the last of the gaps ends.
-    all_ended: Time,
 }
 
 impl MissRegisters {
     /// `registers` registers, all free. Zero means no limit.
     pub fn new(registers: u32) -> MissRegisters {
-        MissRegisters {
-            misses: Outstanding::new(registers),
-            gaps: [Gap::default(); GAPS],
-            oldest: 0,
-            all_ended: Time::ZERO,
-        }
+        MissRegisters { misses: Outstanding::new(registers), gaps: [Gap::default(); GAPS], oldest: 0 }
     }
 
     /// When a miss that wants to start at `now` gets a register.
     #[inline(always)]
     pub fn start(&self, now: Time) -> Time {
         let behind_all = self.misses.start(now);
-        if behind_all == now || now >= self.all_ended { behind_all } else { self.earliest(now, behind_all) }
+        if behind_all == now { now } else { self.earliest(now, behind_all) }
     }
 
+    /// The gaps from the newest on: behind the first that has ended with all before it there is none to start in.
     fn earliest(&self, now: Time, behind_all: Time) -> Time {
-        let starts = self.gaps.iter().map(|gap| (now.max(gap.from), gap.until));
-        starts
+        let (newer, older) = self.gaps.split_at(self.oldest);
+        let open = newer.iter().rev().chain(older.iter().rev()).take_while(|gap| now < gap.all_ended);
+        open.map(|gap| (now.max(gap.from), gap.until))
             .filter(|(start, until)| start < until)
             .fold(behind_all, |earliest, (start, _)| earliest.min(start))
+    }
+
+    /// The gap that was noted last.
+    fn newest(&self) -> &Gap {
+        &self.gaps[(self.oldest + GAPS - 1) % GAPS]
     }
 
     /// The register given by [`MissRegisters::start`] is busy until `done`.
@@ -64,9 +66,9 @@ impl MissRegisters {
             return self.fill(start, done);
         }
         if start > free {
-            self.gaps[self.oldest] = Gap { from: free, until: start };
+            let all_ended = self.newest().all_ended.max(start);
+            self.gaps[self.oldest] = Gap { from: free, until: start, all_ended };
             self.oldest = (self.oldest + 1) % GAPS;
-            self.all_ended = self.all_ended.max(start);
         }
         self.misses.occupy(done);
     }

@@ -10,7 +10,7 @@
 //!   that. A request that arrives before such a row closes is served from it, as first-ready scheduling does.
 //! - *Rank*: activations at most every `t_rrd` and four per `t_faw`, as a mean rate.
 //! - *Writes* wait in a queue and are drained in batches, each of which turns the bus twice.
-//! - *Late requests*: one that comes more than [`AHEAD_LIMIT`] before another that its bank has booked is served in the
+//! - *Late reads*: one that comes more than [`LATENESS_LIMIT`] before another that its bank has booked is served in the
 //!   time that the bank has idle before that, if there is enough soon to close a row and to open it again.
 //! - *Requests booked far ahead*: the kernel zeroes or copies a huge page in one go. Where several programs run side by
 //!   side, those of other cores overtake it: a request that comes more than [`AHEAD_LIMIT`] before one that its bank has
@@ -54,6 +54,8 @@ struct Bank {
     all_closed: u64,
     /// The latest arrival of a request.
     latest: u64,
+    /// The latest arrival of a read. Writes arrive when the queue takes them, behind its backlog.
+    latest_read: u64,
     /// Rows before `row` in the schedule, a ring.
     scheduled: [ScheduledRow; SCHEDULED_ROWS],
 }
@@ -116,6 +118,7 @@ impl BankedChannel {
             moved: false,
             all_closed: 0,
             latest: 0,
+            latest_read: 0,
             scheduled: [ScheduledRow { row: NO_ROW, ready: 0, closes: 0, dirty: false }; SCHEDULED_ROWS],
         };
         let count = bank.ranks * bank.banks;
@@ -346,16 +349,19 @@ impl BankedChannel {
             return slot.max(now + cells.rp + budget + cells.rcd);
         }
         let calendar = &mut self.calendars[place.bank];
-        if now + AHEAD_LIMIT < bank.latest {
+        if !write && now + LATENESS_LIMIT < bank.latest_read {
             // The row that it closes is opened again.
             let cells = &timing.segments[usize::from(segment)];
-            if let Some(wait) = calendar.fit(now, bank.latest, 2 * (cells.rp + cells.ras)) {
+            if let Some(wait) = calendar.fit(now, bank.latest_read, 2 * (cells.rp + cells.ras)) {
                 counters.row_conflicts += 1;
                 let wait = wait.max(self.activations[rank].reserve(now, timing.activation));
                 return slot.max(now + wait + cells.rp + cells.rcd);
             }
         }
         bank.latest = bank.latest.max(now);
+        if !write {
+            bank.latest_read = bank.latest_read.max(now);
+        }
         let refreshed = slot >= self.refresh_end && bank.activated < self.refresh_start;
         let now = if slot >= self.refresh_end { now.max(self.refresh_end) } else { now };
 
