@@ -393,7 +393,7 @@ fn a_comparison_probes_the_machine_where_a_design_asks_for_it() {
     assert_eq!(runs.len(), 2, "{found}");
     let notes = runs.iter().map(|run| run["notes"].to_string()).collect::<Vec<_>>();
     assert!(
-        !notes[0].contains("probe") && notes[1].contains("as the probe measured, gddr has 194."),
+        !notes[0].contains("probe") && notes[1].contains("as the probe measured, gddr has 193."),
         "{notes:?}"
     );
     let [given, probed] = [0, 1].map(|at| runs[at]["cycles"].as_f64().unwrap());
