@@ -162,8 +162,8 @@ fn both_sides_together_have_the_bandwidth_of_one_memory_and_each_its_own_of_two(
     assert_eq!(bytes, 64 * 5000);
     // Nobody waits for the last ten loads of each thread.
     assert!((4_970_000..5_010_000).contains(&time), "{time} ns for 5000 lines");
-    // While the kernel runs it waits for the threads' lines, all but those under way when it ends and those that come
-    // before it: each line takes a microsecond, and what is late is served in the time before what is booked.
+    // While the kernel runs it waits for the threads' lines, all but those under way when it ends and some that its late
+    // lines go before.
     let (kernel, beside) = (count(&outcome, "gpu.cycles"), count(&outcome, "gpu.overlap.accesses"));
     assert!(beside > 50, "{beside}");
     assert!(kernel.abs_diff(1000 * (2000 + beside)) < 100_000, "{kernel} ns, {beside} accesses");
