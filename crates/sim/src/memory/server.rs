@@ -2,7 +2,7 @@
 
 use super::calendar::Calendar;
 
-/// Idle time that a late arrival may still use: the distance cores may run apart, with room to spare.
+/// How far cores may run apart, with room to spare. A read that comes longer before another is late.
 pub(super) const LATENESS_LIMIT: u64 = 1_000_000_000; // 1 µs in femtoseconds
 
 /// Arrivals of one moment may come apart by this, under the heaviest load: 10 µs in femtoseconds. Further ahead is only the
