@@ -48,9 +48,7 @@ impl Calendar {
         while begin < end {
             let number = begin >> STRETCH;
             let until = ((number + 1) << STRETCH).min(end);
-            if let Some(stretch) = self.at(number) {
-                stretch.booked += (until - begin) as u32;
-            }
+            self.take(number, until - begin);
             begin = until;
         }
     }
@@ -88,6 +86,7 @@ impl Calendar {
         (end - begin).saturating_sub(u64::from(stretch.booked)).min(end - begin.max(from))
     }
 
+    #[inline]
     fn take(&mut self, number: u64, span: u64) {
         if let Some(stretch) = self.at(number) {
             stretch.booked += span as u32;

@@ -31,10 +31,7 @@ impl Server {
     pub fn reserve(&mut self, arrival: u64, service: u64) -> u64 {
         if arrival >= self.latest {
             self.latest = arrival;
-            let start = self.free.max(arrival);
-            self.free = start + service;
-            self.calendar.book(start, self.free);
-            start - arrival
+            self.occupy(arrival, service) - arrival
         } else if self.overtakes && self.latest - arrival > AHEAD_LIMIT {
             let wait = self.behind.saturating_sub(arrival);
             self.behind = self.behind.max(arrival) + service;
@@ -44,9 +41,7 @@ impl Server {
             if let Some(wait) = self.calendar.fit(arrival, self.latest, service) {
                 return wait.min(backlog);
             }
-            let start = self.free.max(self.latest);
-            self.free = start + service;
-            self.calendar.book(start, self.free);
+            self.occupy(self.latest, service);
             backlog
         }
     }
@@ -71,12 +66,13 @@ impl Server {
         }
     }
 
-    /// Keeps the server busy for `span` from the first moment it is free, `arrival` or later.
+    /// Keeps the server busy for `span` from the first moment it is free, `arrival` or later: from when.
     #[inline]
-    pub(super) fn occupy(&mut self, arrival: u64, span: u64) {
-        let start = self.free.max(arrival);
+    pub(super) fn occupy(&mut self, arrival: u64, span: u64) -> u64 {
+        let start = self.start(arrival);
         self.free = start + span;
         self.calendar.book(start, self.free);
+        start
     }
 }
 
