@@ -66,23 +66,35 @@ impl MissRegisters {
             return self.fill(start, done);
         }
         if start > free {
-            let all_ended = self.newest().all_ended.max(start);
-            self.gaps[self.oldest] = Gap { from: free, until: start, all_ended };
-            self.oldest = (self.oldest + 1) % GAPS;
+            self.note(free, start);
         }
         self.misses.occupy(done);
     }
 
-    /// A miss takes a register in a gap. What is left of that behind it stays free, else what is left before it.
+    fn note(&mut self, from: Time, until: Time) {
+        let all_ended = self.newest().all_ended.max(until);
+        self.gaps[self.oldest] = Gap { from, until, all_ended };
+        self.oldest = (self.oldest + 1) % GAPS;
+    }
+
+    /// A miss takes a register in a gap. What is left of that before and behind it stays free.
     fn fill(&mut self, start: Time, done: Time) {
         let Some(gap) = self.gaps.iter_mut().find(|gap| gap.from <= start && start < gap.until) else {
             return self.misses.occupy(done);
         };
-        if done <= gap.until {
-            gap.from = done;
+        let until = gap.until;
+        if done <= until {
+            if start == gap.from {
+                gap.from = done;
+            } else {
+                gap.until = start;
+                if done < until {
+                    self.note(done, until);
+                }
+            }
             return;
         }
-        let rest = done - gap.until;
+        let rest = done - until;
         gap.until = start;
         self.misses.occupy(self.misses.start(Time::ZERO) + rest);
     }
@@ -115,6 +127,12 @@ mod tests {
     #[test]
     fn a_register_is_free_before_it_is_asked_for() {
         assert_eq!(begun(1, [(100, 50), (0, 60), (70, 20), (110, 10)]), [100, 0, 70, 150]);
+    }
+
+    /// What is left of a gap on both sides of a miss stays free.
+    #[test]
+    fn a_gap_is_split() {
+        assert_eq!(begun(1, [(100, 50), (40, 20), (0, 40), (60, 40), (0, 10)]), [100, 40, 0, 60, 150]);
     }
 
     /// Ten accesses, each with a walk of 100 before its miss of 100, all asked for at once, and two registers: 2,000 of

@@ -108,8 +108,9 @@ impl Clock {
         // At least the span's end belongs to the access, so its latency is not zero.
         let share = real(span) / real(done - start);
         let part = |of: Time| Time((real(of) * share) as i64 as u64);
-        let translation = part(translated - start);
-        let cache = part(cache_end - cache_start);
+        // Rounded, the two may exceed the span where they are all of it.
+        let translation = part(translated - start).min(span);
+        let cache = part(cache_end - cache_start).min(span - translation);
         self.blame.translation += translation;
         self.blame.cache += cache;
         self.blame.memory += span - translation - cache;

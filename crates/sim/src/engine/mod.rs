@@ -187,9 +187,6 @@ impl<'a> Engine<'a> {
         run_queues.resize_with(machine.cores.len(), RunQueue::default);
         let levels = machine.shared.os.levels();
         let mix = MixRun::of(source.programs(), options.whole);
-        if source.programs().len() > 1 {
-            machine.shared.memory.devices.iter_mut().for_each(|device| device.let_overtake());
-        }
         let shared = &mut machine.shared;
         let vms = shared.hypervisor.as_ref().map_or(1, |hypervisor| hypervisor.count());
         let vms = VirtualMachines::new(vms);

@@ -11,7 +11,6 @@ use super::{collect, pools};
 use crate::coherence::Cause;
 use crate::design::{Design, KernelData, PagePolicy};
 use crate::machine::{Machine, System, TierLines};
-use crate::memory::Device;
 use crate::observe::{Objects, ProfileCounter, StructureCounter};
 use crate::outcome::{Fidelity, Options, Outcome, SimError};
 use crate::tiering::Tiering;
@@ -78,9 +77,6 @@ pub fn simulate(
     }
     machine.shared.has_caches = true;
     machine.shared.memory.watch(design);
-    // Slices book requests for the time when they have a register for them, up to tens of microseconds ahead. A memory
-    // controller would not have them yet.
-    machine.shared.memory.devices.iter_mut().for_each(Device::let_copies_pass);
     machine.shared.observers.structures = Some(Box::new(StructureCounter::new(design.tiers.len())));
     machine.shared.caches.activate(CoreId::at(HOST));
     let tiers = design.tiers.len();

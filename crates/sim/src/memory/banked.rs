@@ -10,13 +10,11 @@
 //!   that. A request that arrives before such a row closes is served from it, as first-ready scheduling does.
 //! - *Rank*: activations at most every `t_rrd` and four per `t_faw`, as a mean rate.
 //! - *Writes* wait in a queue and are drained in batches, each of which turns the bus twice.
-//! - *Late reads*: one that comes more than [`LATENESS_LIMIT`] before another that its bank has booked is served in the
-//!   time that the bank has idle before that, if there is enough soon to close a row and to open it again.
-//! - *Requests booked far ahead*: the kernel zeroes or copies a huge page in one go. Where several programs run side by
-//!   side, those of other cores overtake it: a request that comes more than [`AHEAD_LIMIT`] before one that its bank has
-//!   booked is served as if that had not come yet, for the price of a row conflict.
-//!   Where a GPU's caches book requests for the time when a miss register is free, copies of pages come long before what is
-//!   booked. They wait as long as the latest of those does: [`BankedChannel::before_reads`].
+//! - *Late requests*: cores and agents are simulated in turn, and an access that waits for another before the next one
+//!   that does not, so that requests come out of the order of time. A read before the latest request of its bank is
+//!   served in time that the bank has idle before that, if there is enough soon, and so is a write that comes long
+//!   before the latest. Else it waits as long as the latest does. What it takes is booked, and no clock is dragged to
+//!   the latest's time.
 //! - *Refresh* stops the channel for `t_rfc` every `t_refi` and closes all rows.
 
 use super::bank_timing::BankTiming;
@@ -24,13 +22,19 @@ use super::calendar::Calendar;
 use super::counters::DeviceCounters;
 use super::mapping::{BankMap, lines};
 use super::parameters::{BankParameters, DeviceParameters};
-use super::server::{AHEAD_LIMIT, LATENESS_LIMIT, Server};
+use super::server::Server;
 
 const NO_ROW: u64 = u64::MAX;
 
 /// Rows a bank remembers from the schedule before its last row: about as many as the requests of a controller's queue
 /// that wait for one bank.
 const SCHEDULED_ROWS: usize = 8;
+
+/// A late read waits as long for its row where that is scheduled to open: a microsecond in femtoseconds, some twenty rows.
+const ROW_PATIENCE: u64 = 1_000_000_000;
+/// Writes of one moment may come apart by this, under the heaviest load: 10 µs in femtoseconds. Further ahead is only the
+/// kernel that zeroes or copies a huge page in one go. The queue keeps rows together, so that as many as can go through it.
+const AHEAD_LIMIT: u64 = 10_000_000_000;
 
 /// One bank.
 #[derive(Clone, Debug)]
@@ -54,8 +58,6 @@ struct Bank {
     all_closed: u64,
     /// The latest arrival of a request.
     latest: u64,
-    /// The latest arrival of a read. Writes arrive when the queue takes them, behind its backlog.
-    latest_read: u64,
     /// Rows before `row` in the schedule, a ring.
     scheduled: [ScheduledRow; SCHEDULED_ROWS],
 }
@@ -75,16 +77,35 @@ struct QueuedWrite {
     segment: u8,
 }
 
+/// How often rows are opened at most: in each rank, and in the channel.
+#[derive(Clone, Debug)]
+struct Limits {
+    activations: Vec<Server>,
+    random_access: Server,
+}
+
+impl Limits {
+    /// Books a row's opening that is asked for at `now`; how long it waits.
+    #[inline]
+    fn wait(&mut self, timing: &BankTiming, rank: usize, now: u64, write: bool) -> u64 {
+        let wait = self.activations[rank].reserve(now, timing.activation);
+        if timing.random_access == 0 {
+            return wait;
+        }
+        let interval = if write { timing.random_write } else { timing.random_access };
+        wait.max(self.random_access.reserve(now, interval))
+    }
+}
+
 /// One channel.
 #[derive(Clone, Debug)]
 pub(super) struct BankedChannel {
     map: BankMap,
     banks: Vec<Bank>,
-    /// When each bank is busy.
-    calendars: Vec<Calendar>,
-    activations: Vec<Server>,
+    /// When each bank is busy, by its number.
+    calendar: Calendar,
+    limits: Limits,
     dirty_precharges: Vec<Server>,
-    random_access: Server,
     bus: Server,
     writing: bool,
     /// Reads since the bus last turned: without any there is nothing to turn back from.
@@ -97,8 +118,6 @@ pub(super) struct BankedChannel {
     releases: Vec<u64>,
     accepted: usize,
     released: usize,
-    /// Whether requests overtake those that were booked far ahead of them.
-    overtakes: bool,
     /// The latest arrival of a write.
     latest_write: u64,
 }
@@ -118,7 +137,6 @@ impl BankedChannel {
             moved: false,
             all_closed: 0,
             latest: 0,
-            latest_read: 0,
             scheduled: [ScheduledRow { row: NO_ROW, ready: 0, closes: 0, dirty: false }; SCHEDULED_ROWS],
         };
         let count = bank.ranks * bank.banks;
@@ -126,10 +144,12 @@ impl BankedChannel {
         BankedChannel {
             map: BankMap::new(count, unit, lines(bank.row.0), bank.bank_permutation),
             banks: vec![closed; count as usize],
-            calendars: vec![Calendar::default(); count as usize],
-            activations: vec![Server::default(); bank.ranks as usize],
+            calendar: Calendar::of(count as usize),
+            limits: Limits {
+                activations: vec![Server::default(); bank.ranks as usize],
+                random_access: Server::default(),
+            },
             dirty_precharges: vec![Server::default(); bank.ranks as usize],
-            random_access: Server::default(),
             bus: Server::default(),
             writing: false,
             reads_since_drain: false,
@@ -140,28 +160,8 @@ impl BankedChannel {
             releases: vec![0; device.write_queue as usize],
             accepted: 0,
             released: 0,
-            overtakes: false,
             latest_write: 0,
         }
-    }
-
-    /// From now on, requests overtake those that were booked far ahead of them.
-    pub(super) fn let_overtake(&mut self) {
-        self.overtakes = true;
-        self.bus.let_overtake();
-        self.random_access.let_overtake();
-        self.activations.iter_mut().chain(&mut self.dirty_precharges).for_each(Server::let_overtake);
-    }
-
-    /// By how much a read of a line at `now` comes before the latest request that its bank has booked; 0 where that is less
-    /// than cores run apart. If it came that much later, it would wait as long as that request does.
-    pub(super) fn before_reads(&self, line: u64, now: u64) -> u64 {
-        distance(self.banks[self.map.locate(line).bank].latest, now)
-    }
-
-    /// Likewise of a write, before the latest that is queued.
-    pub(super) fn before_writes(&self, now: u64) -> u64 {
-        distance(self.latest_write, now)
     }
 
     /// Reads a line; when its last byte is at the controller's pins.
@@ -219,25 +219,44 @@ impl BankedChannel {
         segment: u8,
         now: u64,
     ) -> u64 {
-        if self.overtakes && now + AHEAD_LIMIT < self.latest_write {
-            return self.write_before(timing, counters, now);
+        let late = self.latest_write.saturating_sub(now);
+        if late > AHEAD_LIMIT
+            && let Some(accepted) = self.write_in_idle_time(timing, counters, line, segment, now, late)
+        {
+            return accepted;
         }
         self.latest_write = self.latest_write.max(now);
-        let accepted = now.max(self.releases[self.accepted]);
+        let accepted = self.latest_write.max(self.releases[self.accepted]);
         // Until it is drained, the entry's release is not known; a drain comes before the entries run out.
         self.accepted = self.following(self.accepted);
         self.waiting.push(QueuedWrite { line, segment });
         if self.waiting.len() >= timing.high {
             self.drain(timing, counters, accepted);
         }
-        accepted
+        accepted - late
     }
 
-    /// A write that comes long before those in the queue: it goes to the device at once.
+    /// A write that comes long before those in the queue goes to the device while its bank is idle, and takes its share of
+    /// the turns of the bus; when that has taken it.
     #[cold]
-    fn write_before(&mut self, timing: &BankTiming, counters: &mut DeviceCounters, now: u64) -> u64 {
+    fn write_in_idle_time(
+        &mut self,
+        timing: &BankTiming,
+        counters: &mut DeviceCounters,
+        line: u64,
+        segment: u8,
+        now: u64,
+        late: u64,
+    ) -> Option<u64> {
+        let place = self.map.locate(line);
+        let cells = &timing.segments[usize::from(segment)];
+        self.calendar.fit(place.bank, now, now + late, cells.rp + cells.ras)?;
         counters.row_conflicts += 1;
-        now + self.bus.reserve(now, timing.burst)
+        let rank = place.bank >> timing.banks_per_rank_bits;
+        let limited = self.limits.wait(timing, rank, now, true);
+        let batch = (timing.high - timing.low).max(1) as u64;
+        let span = timing.burst + (timing.read_to_write + timing.write_to_read) / batch;
+        Some(now + self.bus.reserve(now, span).max(limited))
     }
 
     /// Books the bus for `count` consecutive lines written in one go, all of them to rows opened for them, past the
@@ -341,40 +360,22 @@ impl BankedChannel {
         let place = self.map.locate(line);
         let rank = place.bank >> timing.banks_per_rank_bits;
         let bank = &mut self.banks[place.bank];
-        if self.overtakes && now + AHEAD_LIMIT < bank.latest {
-            // The bank's schedule begins later; this request closes a row and opens its own before that.
-            counters.row_conflicts += 1;
-            let cells = &timing.segments[usize::from(segment)];
-            let budget = self.activations[rank].reserve(now, timing.activation);
-            return slot.max(now + cells.rp + budget + cells.rcd);
-        }
-        let calendar = &mut self.calendars[place.bank];
-        if !write && now + LATENESS_LIMIT < bank.latest_read {
-            // The row that it closes is opened again.
-            let cells = &timing.segments[usize::from(segment)];
-            if let Some(wait) = calendar.fit(now, bank.latest_read, 2 * (cells.rp + cells.ras)) {
-                counters.row_conflicts += 1;
-                let wait = wait.max(self.activations[rank].reserve(now, timing.activation));
-                return slot.max(now + wait + cells.rp + cells.rcd);
-            }
-        }
+        let calendar = &mut self.calendar;
+        let late = if write { 0 } else { bank.latest.saturating_sub(now) };
         bank.latest = bank.latest.max(now);
-        if !write {
-            bank.latest_read = bank.latest_read.max(now);
-        }
         let refreshed = slot >= self.refresh_end && bank.activated < self.refresh_start;
         let now = if slot >= self.refresh_end { now.max(self.refresh_end) } else { now };
 
         if !refreshed && bank.row == place.row {
             let closes =
                 timing.close_after.map_or(u64::MAX, |after| bank.may_close.max(bank.last_column + after));
-            if now < closes {
+            if now + late < closes {
+                let column = bank.ready.max(slot + late);
                 counters.row_hits += 1;
-                let column = slot.max(bank.ready);
                 let begin = column.max(bank.may_close);
                 bank.touch(timing, column, write);
-                calendar.book(begin, bank.may_close);
-                return column;
+                calendar.book(place.bank, begin, bank.may_close);
+                return column - late;
             }
         }
         let open = &timing.segments[usize::from(bank.segment)];
@@ -382,13 +383,15 @@ impl BankedChannel {
             now < bank.all_closed
                 || bank.scheduled.iter().all(|earlier| earlier.row != place.row || now >= earlier.closes)
         );
+        let cells = &timing.segments[usize::from(segment)];
+        let soon = if late > 0 { slot + ROW_PATIENCE } else { u64::MAX };
         if !refreshed
             && now < bank.all_closed
-            && let Some(earlier) =
-                bank.scheduled.iter_mut().find(|earlier| earlier.row == place.row && now < earlier.closes)
+            && let Some(earlier) = (bank.scheduled.iter_mut())
+                .find(|earlier| earlier.row == place.row && now < earlier.closes && earlier.ready <= soon)
         {
             counters.row_hits += 1;
-            let column = slot.max(earlier.ready);
+            let column = earlier.ready.max(slot);
             earlier.ready = column + timing.burst;
             if write && timing.dirty_differs && !earlier.dirty {
                 // The row's precharge was booked as a clean one: what follows in the bank moves back by the difference.
@@ -400,6 +403,18 @@ impl BankedChannel {
             return column;
         }
 
+        if late > 0
+            && let Some(wait) = calendar.fit(place.bank, now, now + late, cells.rp + cells.ras)
+        {
+            counters.row_conflicts += 1;
+            let wait = wait.max(self.limits.wait(timing, rank, now, write));
+            let activated = now + wait + cells.rp;
+            let column = slot.max(activated + cells.rcd);
+            let (ready, closes) = (column + timing.burst, activated + cells.ras);
+            bank.schedule(ScheduledRow { row: place.row, ready, closes, dirty: false });
+            return column;
+        }
+        let (now, slot) = (now + late, slot + late);
         let precharge = if bank.dirty && timing.dirty_differs { open.rp_dirty } else { open.rp };
         let idle_close = timing.close_after.map(|after| bank.may_close.max(bank.last_column + after));
         let prepared = if bank.row == NO_ROW || refreshed {
@@ -418,19 +433,12 @@ impl BankedChannel {
                 counters.dirty_precharges += 1;
                 close = close.max(now + self.dirty_precharges[rank].reserve(now, timing.dirty_precharge));
             }
-            bank.scheduled[usize::from(bank.next_scheduled)] =
-                ScheduledRow { row: bank.row, ready: bank.ready, closes: close, dirty: bank.dirty };
-            bank.all_closed = bank.all_closed.max(close);
-            bank.next_scheduled = (bank.next_scheduled + 1) % SCHEDULED_ROWS as u8;
+            let row = ScheduledRow { row: bank.row, ready: bank.ready, closes: close, dirty: bank.dirty };
+            bank.schedule(row);
             close + precharge
         };
-        let mut budget = self.activations[rank].reserve(now, timing.activation);
-        if timing.random_access > 0 {
-            let interval = if write { timing.random_write } else { timing.random_access };
-            budget = budget.max(self.random_access.reserve(now, interval));
-        }
+        let budget = self.limits.wait(timing, rank, now, write);
         let activated = prepared.max(now + budget);
-        let cells = &timing.segments[usize::from(segment)];
         let column = slot.max(activated + cells.rcd);
         bank.row = place.row;
         bank.segment = segment;
@@ -440,18 +448,20 @@ impl BankedChannel {
         let begin = bank.may_close.max(activated.saturating_sub(cells.rp));
         bank.may_close = activated + cells.ras;
         bank.touch(timing, column, write);
-        calendar.book(begin, bank.may_close);
-        column
+        calendar.book(place.bank, begin, bank.may_close);
+        column - late
     }
 }
 
-/// From a time to the latest of what is booked, where that is further than cores run apart.
-fn distance(latest: u64, now: u64) -> u64 {
-    let ahead = latest.saturating_sub(now);
-    if ahead > LATENESS_LIMIT { ahead } else { 0 }
-}
-
 impl Bank {
+    /// A row closes at a known time.
+    #[inline]
+    fn schedule(&mut self, row: ScheduledRow) {
+        self.scheduled[usize::from(self.next_scheduled)] = row;
+        self.next_scheduled = (self.next_scheduled + 1) % SCHEDULED_ROWS as u8;
+        self.all_closed = self.all_closed.max(row.closes);
+    }
+
     /// A column command to the open row.
     #[inline]
     fn touch(&mut self, timing: &BankTiming, column: u64, write: bool) {

@@ -7,55 +7,58 @@ const STRETCHES: usize = 512;
 /// How many stretches a late arrival looks for idle time in: for about a microsecond.
 const SEARCHED: u64 = 8;
 
-/// How much of each stretch of time is booked, for the latest [`STRETCHES`]: a ring by the number of the stretch.
+/// How much of each stretch of time is booked of several resources, for the latest [`STRETCHES`]: a ring by the number of
+/// the stretch. Resources that work side by side lie side by side, as what comes next is about the same time.
 #[derive(Clone, Debug)]
 pub(super) struct Calendar {
-    stretches: Box<[Stretch; STRETCHES]>,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Stretch {
-    /// The lower half of the stretch's number.
-    number: u32,
-    booked: u32,
+    /// Of each stretch the lower half of its number, and what is booked of each resource.
+    stretches: Box<[u32]>,
+    resources: usize,
 }
 
 impl Default for Calendar {
     fn default() -> Calendar {
-        Calendar { stretches: Box::new([Stretch::default(); STRETCHES]) }
+        Calendar::of(1)
     }
 }
 
 impl Calendar {
-    /// The stretch of a number; none where the ring has gone on to a later one.
+    /// The empty calendar of so many resources.
+    pub(super) fn of(resources: usize) -> Calendar {
+        Calendar { stretches: vec![0; STRETCHES * (1 + resources)].into(), resources }
+    }
+
+    /// What is booked of a resource in the stretch of a number; none where the ring has gone on to a later one.
     #[inline]
-    fn at(&mut self, number: u64) -> Option<&mut Stretch> {
-        let stretch = &mut self.stretches[number as usize % STRETCHES];
-        let later = (number as u32).wrapping_sub(stretch.number);
+    fn at(&mut self, resource: usize, number: u64) -> Option<&mut u32> {
+        let begin = number as usize % STRETCHES * (1 + self.resources);
+        let stretch = &mut self.stretches[begin..=begin + self.resources];
+        let later = (number as u32).wrapping_sub(stretch[0]);
         if later != 0 {
             if later > u32::MAX / 2 {
                 return None;
             }
-            *stretch = Stretch { number: number as u32, booked: 0 };
+            stretch.fill(0);
+            stretch[0] = number as u32;
         }
-        Some(stretch)
+        Some(&mut stretch[1 + resource])
     }
 
-    /// The time from `begin` to `end` is taken.
+    /// The time from `begin` to `end` of a resource is taken.
     #[inline]
-    pub(super) fn book(&mut self, begin: u64, end: u64) {
+    pub(super) fn book(&mut self, resource: usize, begin: u64, end: u64) {
         let mut begin = begin.max(end.saturating_sub((STRETCHES as u64) << STRETCH));
         while begin < end {
             let number = begin >> STRETCH;
             let until = ((number + 1) << STRETCH).min(end);
-            self.take(number, until - begin);
+            self.take(resource, number, until - begin);
             begin = until;
         }
     }
 
-    /// Books idle time from `arrival` until `latest`, which is later, if there is enough of it soon; how long the service
-    /// waits for that.
-    pub(super) fn fit(&mut self, arrival: u64, latest: u64, service: u64) -> Option<u64> {
+    /// Books idle time of a resource from `arrival` until `latest`, which is later, if there is enough of it soon; how long
+    /// the service waits for that.
+    pub(super) fn fit(&mut self, resource: usize, arrival: u64, latest: u64, service: u64) -> Option<u64> {
         let first = arrival >> STRETCH;
         let mut found = 0;
         for number in first..first + SEARCHED {
@@ -63,33 +66,33 @@ impl Calendar {
             if begin >= latest {
                 return None;
             }
-            let idle = self.idle(number, arrival, latest);
+            let idle = self.idle(resource, number, arrival, latest);
             if found + idle < service {
                 found += idle;
                 continue;
             }
             for before in first..number {
-                let all = self.idle(before, arrival, latest);
-                self.take(before, all);
+                let all = self.idle(resource, before, arrival, latest);
+                self.take(resource, before, all);
             }
-            self.take(number, service - found);
+            self.take(resource, number, service - found);
             return Some((begin + service - found).saturating_sub(arrival + service));
         }
         None
     }
 
     /// The idle time of a stretch between two times. Where in the stretch it lies is not known: it is as late as can be.
-    fn idle(&mut self, number: u64, from: u64, until: u64) -> u64 {
+    fn idle(&mut self, resource: usize, number: u64, from: u64, until: u64) -> u64 {
         let begin = number << STRETCH;
         let end = (begin + (1 << STRETCH)).min(until);
-        let Some(stretch) = self.at(number) else { return 0 };
-        (end - begin).saturating_sub(u64::from(stretch.booked)).min(end - begin.max(from))
+        let Some(booked) = self.at(resource, number) else { return 0 };
+        (end - begin).saturating_sub(u64::from(*booked)).min(end - begin.max(from))
     }
 
     #[inline]
-    fn take(&mut self, number: u64, span: u64) {
-        if let Some(stretch) = self.at(number) {
-            stretch.booked += span as u32;
+    fn take(&mut self, resource: usize, number: u64, span: u64) {
+        if let Some(booked) = self.at(resource, number) {
+            *booked += span as u32;
         }
     }
 }
@@ -105,21 +108,29 @@ mod tests {
     fn what_is_booked_is_not_idle() {
         let mut calendar = Calendar::default();
         // Of the first two stretches 100 ns are left, behind 168.
-        calendar.book(0, 168 * NS);
+        calendar.book(0, 0, 168 * NS);
         let latest = 2 << STRETCH;
-        assert_eq!(calendar.fit(10 * NS, latest, 101 * NS), None);
+        assert_eq!(calendar.fit(0, 10 * NS, latest, 101 * NS), None);
         let begin = 1 << STRETCH;
-        assert_eq!(calendar.fit(10 * NS, latest, 90 * NS), Some(begin - 10 * NS));
-        assert_eq!(calendar.fit(10 * NS, latest, 20 * NS), None);
+        assert_eq!(calendar.fit(0, 10 * NS, latest, 90 * NS), Some(begin - 10 * NS));
+        assert_eq!(calendar.fit(0, 10 * NS, latest, 20 * NS), None);
     }
 
     #[test]
     fn what_the_ring_has_forgotten_is_not_idle() {
         let mut calendar = Calendar::default();
         let late = (STRETCHES as u64) << STRETCH;
-        calendar.book(late, late + NS);
-        assert_eq!(calendar.fit(0, late, NS), Some(1 << STRETCH), "the first stretch is gone");
-        assert_eq!(calendar.fit(1 << STRETCH, late, NS), Some(0));
+        calendar.book(0, late, late + NS);
+        assert_eq!(calendar.fit(0, 0, late, NS), Some(1 << STRETCH), "the first stretch is gone");
+        assert_eq!(calendar.fit(0, 1 << STRETCH, late, NS), Some(0));
+    }
+
+    #[test]
+    fn each_resource_has_its_own_time() {
+        let mut calendar = Calendar::of(2);
+        calendar.book(1, 0, 1 << STRETCH);
+        assert_eq!(calendar.fit(0, 0, 1 << STRETCH, NS), Some(0));
+        assert_eq!(calendar.fit(1, 0, 1 << STRETCH, NS), None);
     }
 
     proptest! {
@@ -132,7 +143,7 @@ mod tests {
             let (mut calendar, mut given) = (Calendar::default(), 0);
             for (arrival, service) in services {
                 let arrival = arrival % latest;
-                if let Some(wait) = calendar.fit(arrival * NS, latest * NS, service * NS) {
+                if let Some(wait) = calendar.fit(0, arrival * NS, latest * NS, service * NS) {
                     given += service;
                     prop_assert!(wait <= SEARCHED << STRETCH);
                 }

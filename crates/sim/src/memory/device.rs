@@ -16,8 +16,6 @@ pub struct Device {
     channels: Channels,
     read_overhead: u64,
     counters: DeviceCounters,
-    /// Copies of pages do not wait for all that is booked ahead of them.
-    copies_pass: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -47,7 +45,6 @@ impl Device {
             channels,
             read_overhead: parameters.controller_latency.0,
             counters: DeviceCounters::default(),
-            copies_pass: false,
             parameters: parameters.clone(),
         })
     }
@@ -62,13 +59,11 @@ impl Device {
     #[inline]
     pub fn read(&mut self, line: DeviceLine, now: Time, by: Initiator) -> Time {
         self.counters.reads[by as usize] += 1;
-        let (place, passes) = (self.map.locate(line), self.passes(by));
+        let place = self.map.locate(line);
         let done = match &mut self.channels {
             Channels::Banked(timing, channels) => {
-                let channel = &mut channels[place.channel];
-                let before = if passes { channel.before_reads(place.line, now.0) } else { 0 };
                 let segment = timing.segment(line);
-                channel.read(timing, &mut self.counters, place.line, segment, now.0 + before) - before
+                channels[place.channel].read(timing, &mut self.counters, place.line, segment, now.0)
             }
             Channels::Media(timing, channels) => {
                 channels[place.channel].read(timing, &mut self.counters, place.line, now.0)
@@ -77,24 +72,16 @@ impl Device {
         Time(done + self.read_overhead)
     }
 
-    /// Whether a request does not wait for all that is booked ahead of it.
-    #[inline]
-    fn passes(&self, by: Initiator) -> bool {
-        self.copies_pass && by == Initiator::Copy
-    }
-
     /// Writes a line: when the controller has accepted it. Writes are posted: that is `now` unless the channel's write
     /// queue is full.
     #[inline]
     pub fn write(&mut self, line: DeviceLine, now: Time, by: Initiator) -> Time {
         self.counters.writes[by as usize] += 1;
-        let (place, passes) = (self.map.locate(line), self.passes(by));
+        let place = self.map.locate(line);
         let accepted = match &mut self.channels {
             Channels::Banked(timing, channels) => {
-                let channel = &mut channels[place.channel];
-                let before = if passes { channel.before_writes(now.0) } else { 0 };
                 let segment = timing.segment(line);
-                channel.write(timing, &mut self.counters, place.line, segment, now.0 + before) - before
+                channels[place.channel].write(timing, &mut self.counters, place.line, segment, now.0)
             }
             Channels::Media(timing, channels) => {
                 channels[place.channel].write(timing, &mut self.counters, place.line, now.0)
@@ -132,8 +119,8 @@ impl Device {
             .fold(now, |accepted, index| self.write(first + index, accepted.max(now + pace.times(index)), by))
     }
 
-    /// Writes `count` consecutive lines as a paced stream of 4 KiB pieces: the buses are busy for as long as the lines
-    /// take, at the time each piece comes, without a look at single banks. For zeroing and copying whole pages, where
+    /// Writes `count` consecutive lines as a paced stream of 4 KiB pieces, each behind the one before: the buses are busy
+    /// for as long as the lines take, without a look at single banks. For zeroing and copying whole pages, where
     /// line-by-line timing would cost more than everything else. Returns when the last piece was written.
     pub fn write_stream(
         &mut self,
@@ -153,7 +140,7 @@ impl Device {
         let mut end = now.0;
         while done < count {
             let piece = PIECE.min(count - done);
-            let at = now.0 + pace.0 * done;
+            let at = end.max(now.0 + pace.0 * done);
             // Round robin by piece, so that remainders spread over all channels.
             let first_channel = (first.0 + done) / PIECE % all;
             for turn in 0..all.min(piece) {
@@ -164,19 +151,6 @@ impl Device {
             done += piece;
         }
         Time(end)
-    }
-
-    /// From now on, requests overtake those that were booked far ahead of them, where the device has banks.
-    pub fn let_overtake(&mut self) {
-        if let Channels::Banked(_, channels) = &mut self.channels {
-            channels.iter_mut().for_each(BankedChannel::let_overtake);
-        }
-    }
-
-    /// From now on, a copy of a page waits as long as the latest of the requests does that are booked ahead of it, and not
-    /// until all of them are served, where the device has banks.
-    pub fn let_copies_pass(&mut self) {
-        self.copies_pass = true;
     }
 
     /// Latency of a read of an idle device: from a closed bank, or from the medium. Of several segments, the last's.

@@ -2,13 +2,6 @@
 
 use super::calendar::Calendar;
 
-/// How far cores may run apart, with room to spare. A read that comes longer before another is late.
-pub(super) const LATENESS_LIMIT: u64 = 1_000_000_000; // 1 µs in femtoseconds
-
-/// Arrivals of one moment may come apart by this, under the heaviest load: 10 µs in femtoseconds. Further ahead is only the
-/// kernel that zeroes or copies a huge page in one go and, on a GPU, requests that wait for a miss register.
-pub(super) const AHEAD_LIMIT: u64 = 10_000_000_000;
-
 /// A resource that serves one request at a time, in femtoseconds.
 ///
 /// For arrivals in order this is exactly a first-come first-served server. An arrival earlier than its predecessor
@@ -20,9 +13,6 @@ pub struct Server {
     free: u64,
     latest: u64,
     calendar: Calendar,
-    /// Whether arrivals more than [`AHEAD_LIMIT`] before another wait for each other alone, and when those are served.
-    overtakes: bool,
-    behind: u64,
 }
 
 impl Server {
@@ -32,23 +22,14 @@ impl Server {
         if arrival >= self.latest {
             self.latest = arrival;
             self.occupy(arrival, service) - arrival
-        } else if self.overtakes && self.latest - arrival > AHEAD_LIMIT {
-            let wait = self.behind.saturating_sub(arrival);
-            self.behind = self.behind.max(arrival) + service;
-            wait
         } else {
             let backlog = self.free.saturating_sub(self.latest);
-            if let Some(wait) = self.calendar.fit(arrival, self.latest, service) {
+            if let Some(wait) = self.calendar.fit(0, arrival, self.latest, service) {
                 return wait.min(backlog);
             }
             self.occupy(self.latest, service);
             backlog
         }
-    }
-
-    /// From now on, arrivals more than [`AHEAD_LIMIT`] before another do not wait for its backlog.
-    pub(super) fn let_overtake(&mut self) {
-        self.overtakes = true;
     }
 
     /// When a request of time `arrival` would start.
@@ -61,7 +42,7 @@ impl Server {
     #[inline]
     pub(super) fn hold(&mut self, from: u64, until: u64) {
         if until > self.free {
-            self.calendar.book(self.free.max(from), until);
+            self.calendar.book(0, self.free.max(from), until);
             self.free = until;
         }
     }
@@ -71,7 +52,7 @@ impl Server {
     pub(super) fn occupy(&mut self, arrival: u64, span: u64) -> u64 {
         let start = self.start(arrival);
         self.free = start + span;
-        self.calendar.book(start, self.free);
+        self.calendar.book(0, start, self.free);
         start
     }
 }

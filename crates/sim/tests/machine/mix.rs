@@ -130,7 +130,7 @@ fn a_huge_page_of_one_program_does_not_stop_another() {
     let parts = [by_hand("faults", &faults), of_workload("random", random)];
     let mixed = run_mix(&design, parts, Options::default());
     let slowdown = of(&mixed, "random", "time") / (alone.seconds_simulated * 1e9);
-    assert!(slowdown > 1.0 && slowdown < 1.5, "{slowdown:.2} times as long");
+    assert!(slowdown > 1.0 && slowdown < 2.0, "{slowdown:.2} times as long");
 }
 
 /// Reads so many pages of its own over and over, for so many rounds in its region.

@@ -135,5 +135,5 @@ fn three_memories_beside_a_gpu_are_probed_and_serve_together() {
     near(carried[0] / all, share(&[found[0], found[1] + found[2]]), 0.05);
     near(carried[1], carried[2], 0.05);
     let local = run(&design("gpu-local", "gpu-gtx480", &[])).seconds_simulated;
-    near(local / outcome.seconds_simulated, 360.0 / 200.0, 0.05);
+    near(local / outcome.seconds_simulated, 360.0 / 200.0, 0.06);
 }

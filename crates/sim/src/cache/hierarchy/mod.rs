@@ -23,7 +23,7 @@ use super::seen::Seen;
 use super::sharers::MAX_CORES;
 use crate::core::CoreParameters;
 use crate::memory::Initiator;
-use private::{NOTHING_RECENT, Private, Recent};
+use private::{Arrival, NOTHING_RECENT, Private, Recent};
 use terrace_model::{CacheLine, CoreId, Stats, Time, Unit};
 use translations::Translations;
 pub use translations::{Message, Reason};
@@ -133,8 +133,8 @@ impl Hierarchy {
         let recent = l1.sets_by_lowest_bits().unwrap_or(1);
         let private = Private {
             recent: vec![NOTHING_RECENT; recent].into(),
-            l1_ready: vec![Time::ZERO; l1.slots()],
-            l2_ready: if prefetcher.enabled { vec![Time::ZERO; l2.slots()] } else { Vec::new() },
+            l1_arrivals: vec![Arrival::PAST; l1.slots()],
+            l2_arrivals: if prefetcher.enabled { vec![Arrival::PAST; l2.slots()] } else { Vec::new() },
             l1_misses: MissRegisters::new(parameters.l1.outstanding),
             l2_misses: MissRegisters::new(parameters.l2.outstanding),
             prefetcher: prefetcher.enabled.then(|| StridePrefetcher::new(prefetcher)),
@@ -179,14 +179,16 @@ impl Hierarchy {
         write: bool,
         now: Time,
     ) -> Option<(Time, Time)> {
-        let private = &self.private[self.caches_of(core).index()];
-        let recent = &private.recent[private.recent_index(line)];
+        let core = self.caches_of(core);
+        let private = &mut self.private[core.index()];
+        let index = private.recent_index(line);
+        let recent = &mut private.recent[index];
         if recent.line != line || (write && !recent.owned) {
             return None;
         }
         self.counters.l1.hits += 1;
         let hit = now + self.l1_latency;
-        Some((hit, hit.max(recent.ready)))
+        Some((hit, hit.max(recent.arrival.for_access(now))))
     }
 
     /// One access to a line by a core, issued at `now`.
@@ -226,12 +228,14 @@ impl Hierarchy {
         if write && !held.writable {
             return self.own(core, line, held.slot, now, below);
         }
-        let ready = private.l1_ready[private.l1.slot_index(held.slot)];
+        let arrival = &mut private.l1_arrivals[private.l1.slot_index(held.slot)];
+        let ready = arrival.for_access(now);
+        let arrival = *arrival;
         let owned = write || (held.dirty && held.writable);
         if write && !held.dirty {
             private.l1.set_dirty(held.slot);
         }
-        private.remember(Recent { line, ready, owned });
+        private.remember(Recent { line, arrival, owned });
         self.counters.l1.hits += 1;
         let hit = now + self.l1_latency;
         Served { done: hit.max(ready), cache_start: now, cache_end: hit }

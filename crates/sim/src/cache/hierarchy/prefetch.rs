@@ -1,6 +1,7 @@
 //! Lines fetched ahead of their use: by the simulated prefetcher, and on the host for the simulator itself.
 
 use super::super::level::Home;
+use super::private::Arrival;
 use super::{Below, Hierarchy};
 use crate::memory::Initiator;
 use terrace_model::{CacheLine, CoreId, Time};
@@ -48,7 +49,7 @@ impl Hierarchy {
                 done
             };
             let home = self.private[core.index()].l2.home(line);
-            self.install_l2(core, home, writable, ready, now, below);
+            self.install_l2(core, home, writable, Arrival::of(now, ready), now, below);
         }
     }
 

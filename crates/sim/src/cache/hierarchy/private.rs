@@ -7,19 +7,47 @@ use super::{Below, Hierarchy, Served};
 use crate::memory::Initiator;
 use terrace_model::{CacheLine, CoreId, Time};
 
+/// When a line's data arrives, and how long that takes from the request.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Arrival {
+    ready: Time,
+    latency: Time,
+}
+
+impl Arrival {
+    /// Of a line that was asked for at a time.
+    #[inline(always)]
+    pub fn of(asked: Time, ready: Time) -> Arrival {
+        Arrival { ready, latency: ready.saturating_sub(asked) }
+    }
+
+    /// Of a line whose data is there.
+    pub const PAST: Arrival = Arrival { ready: Time::ZERO, latency: Time::ZERO };
+
+    /// When the data is there for an access at `now`. One that was simulated after the request and comes before it in time
+    /// would have been the one to ask: the line arrives as much sooner, for all that follow.
+    #[inline(always)]
+    pub fn for_access(&mut self, now: Time) -> Time {
+        let own = now + self.latency;
+        if own < self.ready {
+            self.ready = own;
+        }
+        self.ready
+    }
+}
+
 /// A line that was the most recent of its L1 set: until another takes its place, using it again changes nothing, and
 /// the level need not be looked up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Recent {
     pub line: CacheLine,
-    /// When its data arrives.
-    pub ready: Time,
+    pub arrival: Arrival,
     /// The line is dirty and writable, so that a store changes nothing either.
     pub owned: bool,
 }
 
 const NO_LINE: CacheLine = CacheLine(u64::MAX);
-pub(super) const NOTHING_RECENT: Recent = Recent { line: NO_LINE, ready: Time::ZERO, owned: false };
+pub(super) const NOTHING_RECENT: Recent = Recent { line: NO_LINE, arrival: Arrival::PAST, owned: false };
 
 #[derive(Clone, Debug)]
 pub(super) struct Private {
@@ -28,9 +56,9 @@ pub(super) struct Private {
     pub l1: Level,
     pub l2: Level,
     /// When each L1 slot's data arrives.
-    pub l1_ready: Vec<Time>,
+    pub l1_arrivals: Vec<Arrival>,
     /// When each L2 slot's data arrives; only prefetches are that early, so empty without a prefetcher.
-    pub l2_ready: Vec<Time>,
+    pub l2_arrivals: Vec<Arrival>,
     pub l1_misses: MissRegisters,
     pub l2_misses: MissRegisters,
     pub prefetcher: Option<StridePrefetcher>,
@@ -83,9 +111,10 @@ impl Hierarchy {
         }
         let (slot, evicted) = private.l1.insert(home, write, writable);
         let index = private.l1.slot_index(slot);
-        private.l1_ready[index] = served.done;
+        let arrival = Arrival::of(start, served.done);
+        private.l1_arrivals[index] = arrival;
         if private.l1.hit_after_insert_changes_nothing() {
-            private.remember(Recent { line, ready: served.done, owned: write && writable });
+            private.remember(Recent { line, arrival, owned: write && writable });
         } else {
             private.forget(line);
         }
@@ -114,8 +143,9 @@ impl Hierarchy {
         if let Some(held) = private.l2.touch(home) {
             self.counters.l2.hits += 1;
             let mut done = start + self.l2_latency;
-            if !private.l2_ready.is_empty() {
-                done = done.max(private.l2_ready[private.l2.slot_index(held.slot)]);
+            if !private.l2_arrivals.is_empty() {
+                let arrival = &mut private.l2_arrivals[private.l2.slot_index(held.slot)];
+                done = done.max(arrival.for_access(start));
             }
             let mut writable = held.writable;
             if write && !writable {
@@ -133,7 +163,7 @@ impl Hierarchy {
         served.done = served.done.max(usable);
         let private = &mut self.private[core.index()];
         private.l2_misses.occupy(start, served.done);
-        let taken = self.install_l2(core, home, writable, Time::ZERO, start, below);
+        let taken = self.install_l2(core, home, writable, Arrival::PAST, start, below);
         served.done = served.done.max(taken);
         (served, writable)
     }
@@ -158,9 +188,9 @@ impl Hierarchy {
                 let (slot, evicted) = private.l2.insert(home, true, true);
                 self.host_prefetch_next_victim(core, home);
                 let private = &mut self.private[core.index()];
-                if !private.l2_ready.is_empty() {
+                if !private.l2_arrivals.is_empty() {
                     let index = private.l2.slot_index(slot);
-                    private.l2_ready[index] = Time::ZERO;
+                    private.l2_arrivals[index] = Arrival::PAST;
                 }
                 if let Some(evicted) = evicted {
                     return self.leave_l2(core, evicted.line, evicted.dirty, now, below);
@@ -179,7 +209,7 @@ impl Hierarchy {
         core: CoreId,
         home: Home,
         writable: bool,
-        ready: Time,
+        arrival: Arrival,
         now: Time,
         below: &mut B,
     ) -> Time {
@@ -188,9 +218,9 @@ impl Hierarchy {
         let (slot, evicted) = private.l2.insert(home, false, writable);
         self.host_prefetch_next_victim(core, home);
         let private = &mut self.private[core.index()];
-        if !private.l2_ready.is_empty() {
+        if !private.l2_arrivals.is_empty() {
             let index = private.l2.slot_index(slot);
-            private.l2_ready[index] = ready;
+            private.l2_arrivals[index] = arrival;
         }
         match evicted {
             Some(evicted) => self.leave_l2(core, evicted.line, evicted.dirty, now, below),
@@ -235,5 +265,18 @@ impl Hierarchy {
     #[inline]
     pub fn is_cached(&self, thread: CoreId, line: CacheLine) -> bool {
         self.is_private(thread, line) || self.llc.holds(line)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_arrives_sooner_where_an_earlier_access_would_have_asked_for_it() {
+        let mut arrival = Arrival::of(Time(20_000), Time(20_100));
+        assert_eq!(arrival.for_access(Time(20_050)), Time(20_100), "on its way");
+        assert_eq!(arrival.for_access(Time(500)), Time(600), "as long as the request took");
+        assert_eq!(arrival.for_access(Time(550)), Time(600), "for all that follow");
     }
 }

@@ -1,5 +1,6 @@
 //! Lines whose content is replaced as a whole: those of freed and of newly zeroed pages.
 
+use super::private::Arrival;
 use super::{Below, Hierarchy};
 use std::ops::Range;
 use terrace_model::{CacheLine, CoreId, Time};
@@ -69,7 +70,7 @@ impl Hierarchy {
         let private = &mut self.private[core.index()];
         let (slot, evicted) = private.l1.insert(private.l1.home(line), true, true);
         let index = private.l1.slot_index(slot);
-        private.l1_ready[index] = now;
+        private.l1_arrivals[index] = Arrival::of(now, now);
         private.forget(line);
         if let Some(evicted) = evicted {
             taken = taken.max(self.leave_l1(core, evicted.line, evicted.dirty, now, below));
