@@ -48,11 +48,9 @@ impl Hierarchy {
         if let Some(held) = private.l2.peek(private.l2.home(line)) {
             private.l2.set_writable(held.slot);
         }
-        let arrival = &mut private.l1_arrivals[private.l1.slot_index(slot)];
-        let ready = arrival.for_access(now);
-        let arrival = *arrival;
+        let arrival = private.l1_arrival(slot, now);
         private.remember(Recent { line, arrival, owned: true });
-        let done = ready.max(now + self.llc_latency);
+        let done = arrival.ready.max(now + self.llc_latency);
         Served { done, cache_start: now, cache_end: done }
     }
 

@@ -228,9 +228,7 @@ impl Hierarchy {
         if write && !held.writable {
             return self.own(core, line, held.slot, now, below);
         }
-        let arrival = &mut private.l1_arrivals[private.l1.slot_index(held.slot)];
-        let ready = arrival.for_access(now);
-        let arrival = *arrival;
+        let arrival = private.l1_arrival(held.slot, now);
         let owned = write || (held.dirty && held.writable);
         if write && !held.dirty {
             private.l1.set_dirty(held.slot);
@@ -238,7 +236,7 @@ impl Hierarchy {
         private.remember(Recent { line, arrival, owned });
         self.counters.l1.hits += 1;
         let hit = now + self.l1_latency;
-        Served { done: hit.max(ready), cache_start: now, cache_end: hit }
+        Served { done: hit.max(arrival.ready), cache_start: now, cache_end: hit }
     }
 
     /// When L1, L2 and the last level answer, from an access's begin.

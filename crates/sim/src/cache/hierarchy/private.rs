@@ -1,6 +1,6 @@
 //! The private levels of a core: L1 and L2, what misses them, and what leaves them.
 
-use super::super::level::{Home, Level};
+use super::super::level::{Home, Level, Slot};
 use super::super::prefetcher::StridePrefetcher;
 use super::super::registers::MissRegisters;
 use super::{Below, Hierarchy, Served};
@@ -8,9 +8,9 @@ use crate::memory::Initiator;
 use terrace_model::{CacheLine, CoreId, Time};
 
 /// When a line's data arrives, and how long that takes from the request.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
-    ready: Time,
+    pub ready: Time,
     latency: Time,
 }
 
@@ -65,6 +65,22 @@ pub(super) struct Private {
 }
 
 impl Private {
+    /// When the data of an L1 slot is there for an access at `now`.
+    #[inline(always)]
+    pub fn l1_arrival(&mut self, slot: Slot, now: Time) -> Arrival {
+        let arrival = &mut self.l1_arrivals[self.l1.slot_index(slot)];
+        arrival.for_access(now);
+        *arrival
+    }
+
+    #[inline(always)]
+    fn set_l2_arrival(&mut self, slot: Slot, arrival: Arrival) {
+        if !self.l2_arrivals.is_empty() {
+            let index = self.l2.slot_index(slot);
+            self.l2_arrivals[index] = arrival;
+        }
+    }
+
     #[inline(always)]
     pub fn recent_index(&self, line: CacheLine) -> usize {
         line.0 as usize & (self.recent.len() - 1)
@@ -187,11 +203,7 @@ impl Hierarchy {
             } else {
                 let (slot, evicted) = private.l2.insert(home, true, true);
                 self.host_prefetch_next_victim(core, home);
-                let private = &mut self.private[core.index()];
-                if !private.l2_arrivals.is_empty() {
-                    let index = private.l2.slot_index(slot);
-                    private.l2_arrivals[index] = Arrival::PAST;
-                }
+                self.private[core.index()].set_l2_arrival(slot, Arrival::PAST);
                 if let Some(evicted) = evicted {
                     return self.leave_l2(core, evicted.line, evicted.dirty, now, below);
                 }
@@ -217,11 +229,7 @@ impl Hierarchy {
         // A back-invalidation on the way down cannot have brought the line back in.
         let (slot, evicted) = private.l2.insert(home, false, writable);
         self.host_prefetch_next_victim(core, home);
-        let private = &mut self.private[core.index()];
-        if !private.l2_arrivals.is_empty() {
-            let index = private.l2.slot_index(slot);
-            private.l2_arrivals[index] = arrival;
-        }
+        self.private[core.index()].set_l2_arrival(slot, arrival);
         match evicted {
             Some(evicted) => self.leave_l2(core, evicted.line, evicted.dirty, now, below),
             None => Time::ZERO,
