@@ -363,13 +363,14 @@ impl BankedChannel {
         let calendar = &mut self.calendar;
         let late = if write { 0 } else { bank.latest.saturating_sub(now) };
         bank.latest = bank.latest.max(now);
+        let latest = now + late;
         let refreshed = slot >= self.refresh_end && bank.activated < self.refresh_start;
         let now = if slot >= self.refresh_end { now.max(self.refresh_end) } else { now };
 
         if !refreshed && bank.row == place.row {
             let closes =
                 timing.close_after.map_or(u64::MAX, |after| bank.may_close.max(bank.last_column + after));
-            if now + late < closes {
+            if now.max(latest) < closes {
                 let column = bank.ready.max(slot + late);
                 counters.row_hits += 1;
                 let begin = column.max(bank.may_close);
@@ -403,8 +404,8 @@ impl BankedChannel {
             return column;
         }
 
-        if late > 0
-            && let Some(wait) = calendar.fit(place.bank, now, now + late, cells.rp + cells.ras)
+        if now < latest
+            && let Some(wait) = calendar.fit(place.bank, now, latest, cells.rp + cells.ras)
         {
             counters.row_conflicts += 1;
             let wait = wait.max(self.limits.wait(timing, rank, now, write));
@@ -414,7 +415,7 @@ impl BankedChannel {
             bank.schedule(ScheduledRow { row: place.row, ready, closes, dirty: false });
             return column;
         }
-        let (now, slot) = (now + late, slot + late);
+        let (now, slot) = (now.max(latest), slot + late);
         let precharge = if bank.dirty && timing.dirty_differs { open.rp_dirty } else { open.rp };
         let idle_close = timing.close_after.map(|after| bank.may_close.max(bank.last_column + after));
         let prepared = if bank.row == NO_ROW || refreshed {
