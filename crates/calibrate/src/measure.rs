@@ -368,7 +368,8 @@ fn repeated_huge_faults(rounds: usize) -> std::io::Result<Spread> {
     Ok(Spread::of(medians))
 }
 
-/// Cycles per second, by a chain of additions of one cycle each.
+/// Cycles per second, by a chain of additions of one cycle each. What is added lies in a register: cores add up constants
+/// while they rename registers (Intel since Golden Cove), several in a cycle.
 #[cfg(target_arch = "x86_64")]
 fn frequency(rounds: usize, steps: usize) -> Option<Spread> {
     let mut rates = Vec::new();
@@ -378,7 +379,11 @@ fn frequency(rounds: usize, steps: usize) -> Option<Spread> {
         for _ in 0..steps {
             // SAFETY: Adds to a register.
             unsafe {
-                std::arch::asm!(".rept 100", "add {0}, 1", ".endr", inout(reg) value, options(nomem, nostack));
+                std::arch::asm!(
+                    ".rept 100", "add {0}, {1}", ".endr",
+                    inout(reg) value, in(reg) 1_u64,
+                    options(nomem, nostack)
+                );
             }
         }
         let took = begin.nanos() / 1e9;

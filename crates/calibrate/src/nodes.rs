@@ -17,15 +17,17 @@ pub struct Node {
     pub free: u64,
 }
 
+const NODES: &str = "/sys/devices/system/node";
+
 /// Nodes with memory. The first is the nearest to the processors that measure: it has some itself, where any has.
 pub fn nodes(allowed: &[usize]) -> Vec<Node> {
-    read_nodes(Path::new("/sys/devices/system/node"), allowed)
+    read_nodes(Path::new(NODES), allowed)
 }
 
 fn read_nodes(folder: &Path, allowed: &[usize]) -> Vec<Node> {
     let read = |file: String| fs::read_to_string(folder.join(file)).unwrap_or_default();
     let mut nodes = Vec::new();
-    for id in parse_list(&read("has_memory".to_owned())) {
+    for id in memory_nodes_in(folder) {
         let meminfo = read(format!("node{id}/meminfo"));
         let bytes = |key: &str| {
             let mut words = meminfo.split_whitespace().skip_while(|word| *word != key).skip(1);
@@ -51,7 +53,11 @@ fn read_nodes(folder: &Path, allowed: &[usize]) -> Vec<Node> {
 
 /// Memory nodes, as the kernel lists them.
 pub fn memory_nodes() -> Vec<i32> {
-    parse_list(&fs::read_to_string("/sys/devices/system/node/has_memory").unwrap_or_default())
+    memory_nodes_in(Path::new(NODES))
+}
+
+fn memory_nodes_in(folder: &Path) -> Vec<i32> {
+    parse_list(&fs::read_to_string(folder.join("has_memory")).unwrap_or_default())
 }
 
 /// Numbers of a list such as `0-2,5`; what cannot be read is left out.

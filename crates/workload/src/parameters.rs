@@ -50,7 +50,7 @@ pub(crate) enum Init {
 
 /// Iterations of workloads that are measured in the steady state.
 #[derive(Clone, Copy, Debug, PartialEq, Parameters)]
-pub(crate) struct Warmup {
+pub(crate) struct WarmupIterations {
     /// Iterations before the run, which are not measured: policies place the data meanwhile.
     #[parameter(name = "warmup", default = 0, range = 0..=LARGEST_COUNT, unit = "iterations")]
     pub iterations: u64,

@@ -4,7 +4,7 @@ use crate::layout::Layout;
 use crate::memory::{Backing, Memory};
 use crate::opencl::device::DeviceChoice;
 use crate::opencl::outcome::GpuOutcome;
-use crate::parameters::{Parameters, Problem, Warmup};
+use crate::parameters::{Parameters, Problem, WarmupIterations};
 use crate::{WorkloadError, WorkloadInfo};
 use terrace_trace::Agent;
 
@@ -32,7 +32,7 @@ pub(crate) struct Iterations {
 }
 
 impl Iterations {
-    pub fn new(warmup: Warmup, measured: u64) -> Iterations {
+    pub fn new(warmup: WarmupIterations, measured: u64) -> Iterations {
         Iterations { warmup: warmup.iterations, measured }
     }
 

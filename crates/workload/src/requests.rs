@@ -224,15 +224,15 @@ pub(crate) struct Think {
 
 /// Requests in the steady state, of services.
 #[derive(Clone, Copy, Debug, PartialEq, Parameters)]
-pub(crate) struct Warmup {
+pub(crate) struct WarmupRequests {
     /// Of the requests, those before the run, all threads together: they are answered like the others and not counted.
     #[parameter(name = "warmup", default = 0, range = 0..=LARGEST_COUNT, unit = "requests")]
     pub requests: u64,
 }
 
-impl Warmup {
+impl WarmupRequests {
     /// Errors: no request is left for the run of each thread.
-    pub fn of(self, requests: u64, threads: u32) -> Result<Warmup, Problem> {
+    pub fn of(self, requests: u64, threads: u32) -> Result<WarmupRequests, Problem> {
         within("warmup", self.requests, 0..=requests.saturating_sub(threads.into()))?;
         Ok(self)
     }

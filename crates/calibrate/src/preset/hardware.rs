@@ -8,6 +8,9 @@ use crate::processor::Cache;
 use crate::spread::Spread;
 use crate::translation::Point;
 
+/// No processor has as many cycles per second: additions that seem to come so fast take less than a cycle each.
+const FASTEST: f64 = 10e9;
+
 /// Returns cycles per second.
 pub fn core(sheet: &mut Sheet, machine: &Measured, base: &Base) -> f64 {
     sheet.line("[core]");
@@ -26,14 +29,17 @@ pub fn core(sheet: &mut Sheet, machine: &Measured, base: &Base) -> f64 {
             sheet.line("threads = 1");
         }
     }
-    let clock = machine.frequency.map_or(base.frequency, |frequency| {
+    let frequency = machine.frequency.filter(|frequency| frequency.median < FASTEST);
+    let clock = frequency.map_or(base.frequency, |frequency| {
         sheet.measured(&frequency, 1e-9, "GHz, by additions that take a cycle each");
         sheet.key("core", "frequency", frequency, &Form::CLOCK);
         // As it is written.
         ((frequency.median * 1e-7).round() * 1e7).clamp(1e7, 1e12)
     });
-    if machine.frequency.is_none() {
-        sheet.assume("core.frequency", "measured on x86-64 alone");
+    match (machine.frequency, frequency) {
+        (Some(_), None) => sheet.assume("core.frequency", "additions came faster than one in a cycle"),
+        (None, None) => sheet.assume("core.frequency", "measured on x86-64 alone"),
+        (_, Some(_)) => {}
     }
     sheet.assume(
         "core.dispatch_width, core.reorder_buffer, core.store_buffer, core.base_cpi",

@@ -258,6 +258,8 @@ fn what_was_not_measured_is_marked_with_the_reason() {
     ] {
         assert!(less.iter().any(|entry| entry.starts_with(keys)), "{keys} in {less:#?}");
     }
+    machine.frequency = Some(exact(24e9));
+    assert!(marks(&machine).iter().any(|entry| entry.contains("faster than one in a cycle")));
     let table = written(&machine);
     assert_eq!(value(&table, "os.fault_cost").as_str(), Some("1300.0 ns"));
     assert!(!value(&table, "os").as_table().unwrap().contains_key("zero_bandwidth"));

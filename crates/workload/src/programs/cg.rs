@@ -46,7 +46,7 @@ pub(crate) struct Parameters {
     #[parameter(default = 1, range = 1..=LARGEST_COUNT, unit = "iterations")]
     iterations: u64,
     #[parameter(flatten)]
-    warmup: Warmup,
+    warmup: WarmupIterations,
     /// Keep what the matrix was built from, as much again, touched first and never read.
     workspace: bool,
     #[parameter(flatten)]

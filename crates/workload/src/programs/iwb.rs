@@ -40,7 +40,7 @@ pub(crate) struct Parameters {
     #[parameter(default = 2, range = 1..=LARGEST_COUNT, unit = "passes")]
     passes: u64,
     #[parameter(flatten)]
-    warmup: Warmup,
+    warmup: WarmupPasses,
     #[parameter(flatten)]
     line: LineParameter,
     #[parameter(flatten)]
@@ -60,13 +60,13 @@ pub(crate) enum Mode {
 
 /// The parameter of workloads that measure passes over an array in the steady state.
 #[derive(Clone, Copy, Debug, PartialEq, Parameters)]
-pub(crate) struct Warmup {
+pub(crate) struct WarmupPasses {
     /// Passes before the run, which are not counted: they write back what initialisation left in the caches.
     #[parameter(name = "warmup", default = 0, range = 0..=LARGEST_COUNT, unit = "passes")]
     pub passes: u64,
 }
 
-impl Warmup {
+impl WarmupPasses {
     /// What a thread does next that has ended a pass before the run; nothing where the run has begun.
     #[inline]
     pub fn pass_ended(&mut self) -> Option<Progress> {
@@ -122,7 +122,7 @@ pub(crate) struct Iwb {
     pages: u64,
     write: bool,
     passes: u64,
-    warmup: Warmup,
+    warmup: WarmupPasses,
     line: Line,
     threads: u32,
     array: u64,
@@ -185,7 +185,7 @@ pub(crate) struct Visits {
     page: u64,
     pass: u64,
     /// What is left of the passes before the run.
-    warmup: Warmup,
+    warmup: WarmupPasses,
 }
 
 impl Kernel for Visits {

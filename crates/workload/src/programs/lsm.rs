@@ -6,7 +6,7 @@ use crate::memory::Memory;
 use crate::parameters::*;
 use crate::program::{Program, share};
 use crate::random::{Permutation, Random, Zipf, hash, scale};
-use crate::requests::{Client, Extents, Pace, Plan, Service, VECTOR_BYTES, Warmup, expected};
+use crate::requests::{Client, Extents, Pace, Plan, Service, VECTOR_BYTES, WarmupRequests, expected};
 use std::collections::HashMap;
 use terrace_model::{AddressRange, Bytes};
 
@@ -56,7 +56,7 @@ pub(crate) struct Parameters {
     #[parameter(default = "100e3", range = 1..=LARGEST_COUNT, unit = "requests")]
     requests: u64,
     #[parameter(flatten)]
-    warmup: Warmup,
+    warmup: WarmupRequests,
     #[parameter(flatten)]
     pace: Pace,
     #[parameter(flatten)]
@@ -88,7 +88,7 @@ pub(crate) struct ColumnStore {
     zipf: f64,
     reads: f64,
     requests: u64,
-    warmup: Warmup,
+    warmup: WarmupRequests,
     pace: Pace,
     rows: u64,
     index: u64,

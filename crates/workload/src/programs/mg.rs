@@ -41,7 +41,7 @@ pub(crate) struct Parameters {
     #[parameter(default = 1, range = 1..=LARGEST_COUNT, unit = "V-cycles")]
     iterations: u64,
     #[parameter(flatten)]
-    warmup: Warmup,
+    warmup: WarmupIterations,
     #[parameter(flatten)]
     start: Start,
     #[parameter(flatten)]

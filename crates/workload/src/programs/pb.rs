@@ -1,6 +1,6 @@
 //! PB, the policy benchmark of Ambix: half of an array is written, half is read.
 
-use super::iwb::{Line, LineParameter, PAGE, Warmup, visit};
+use super::iwb::{Line, LineParameter, PAGE, WarmupPasses, visit};
 use crate::WorkloadInfo;
 use crate::layout::Layout;
 use crate::memory::Memory;
@@ -37,7 +37,7 @@ pub(crate) struct Parameters {
     #[parameter(default = 2, range = 1..=LARGEST_COUNT, unit = "passes")]
     passes: u64,
     #[parameter(flatten)]
-    warmup: Warmup,
+    warmup: WarmupPasses,
     /// The order of the visits.
     order: Order,
     #[parameter(flatten)]
@@ -75,7 +75,7 @@ pub(crate) struct Pb {
     /// Pages of one half.
     half: u64,
     passes: u64,
-    warmup: Warmup,
+    warmup: WarmupPasses,
     alternate: bool,
     line: Line,
     threads: u32,
@@ -149,7 +149,7 @@ pub(crate) struct Visits {
     /// In sequential order: the read half's turn.
     reading: bool,
     /// What is left of the passes before the run.
-    warmup: Warmup,
+    warmup: WarmupPasses,
 }
 
 impl Kernel for Visits {

@@ -6,7 +6,7 @@ use crate::memory::Memory;
 use crate::parameters::*;
 use crate::program::{Program, share};
 use crate::random::{Permutation, Random, Zipf, hash, mix, scale};
-use crate::requests::{Client, Pace, Plan, Service, Warmup, expected};
+use crate::requests::{Client, Pace, Plan, Service, WarmupRequests, expected};
 use std::sync::Arc;
 use terrace_model::Bytes;
 
@@ -45,7 +45,7 @@ pub(crate) struct Parameters {
     #[parameter(default = "4e3", range = 1..=LARGEST_COUNT, unit = "queries")]
     requests: u64,
     #[parameter(flatten)]
-    warmup: Warmup,
+    warmup: WarmupRequests,
     #[parameter(flatten)]
     pace: Pace,
     #[parameter(flatten)]
@@ -93,7 +93,7 @@ pub(crate) struct Search {
     scores: u64,
     stored: u64,
     requests: u64,
-    warmup: Warmup,
+    warmup: WarmupRequests,
     pace: Pace,
     threads: u32,
     seed: u64,

@@ -6,7 +6,7 @@ use crate::memory::Memory;
 use crate::parameters::*;
 use crate::program::{Program, share};
 use crate::random::{Permutation, Random, Zipf, hash, mix, scale};
-use crate::requests::{Client, Pace, Plan, Service, VECTOR_BYTES, Warmup, expected};
+use crate::requests::{Client, Pace, Plan, Service, VECTOR_BYTES, WarmupRequests, expected};
 use terrace_model::Bytes;
 
 const INFO: WorkloadInfo = WorkloadInfo {
@@ -64,7 +64,7 @@ pub(crate) struct Parameters {
     #[parameter(default = "200e3", range = 1..=LARGEST_COUNT, unit = "requests")]
     requests: u64,
     #[parameter(flatten)]
-    warmup: Warmup,
+    warmup: WarmupRequests,
     #[parameter(flatten)]
     pace: Pace,
     #[parameter(flatten)]
@@ -110,7 +110,7 @@ pub(crate) struct KeyValueService {
     order: Option<Permutation>,
     reads: f64,
     requests: u64,
-    warmup: Warmup,
+    warmup: WarmupRequests,
     pace: Pace,
     /// Record sizes of a group, and their sum.
     sizes: [u64; GROUP as usize],

@@ -6,7 +6,7 @@ use crate::memory::Memory;
 use crate::parameters::*;
 use crate::program::{Program, share};
 use crate::random::{Random, hash};
-use crate::requests::{Client, Extents, Pace, Plan, Service, VECTOR_BYTES, Warmup, expected};
+use crate::requests::{Client, Extents, Pace, Plan, Service, VECTOR_BYTES, WarmupRequests, expected};
 use terrace_model::{AddressRange, Bytes};
 
 const INFO: WorkloadInfo = WorkloadInfo {
@@ -44,7 +44,7 @@ pub(crate) struct Parameters {
     #[parameter(default = "50e3", range = 1..=LARGEST_COUNT, unit = "transactions")]
     requests: u64,
     #[parameter(flatten)]
-    warmup: Warmup,
+    warmup: WarmupRequests,
     #[parameter(flatten)]
     pace: Pace,
     #[parameter(flatten)]
@@ -134,7 +134,7 @@ pub(crate) struct OrderProcessing {
     log: u64,
     log_bytes: u64,
     requests: u64,
-    warmup: Warmup,
+    warmup: WarmupRequests,
     pace: Pace,
     site: u32,
     threads: u32,
