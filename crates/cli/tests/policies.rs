@@ -388,7 +388,7 @@ fn a_comparison_probes_the_machine_where_a_design_asks_for_it() {
     let mut compare = terrace();
     compare.current_dir(folder.path()).arg("compare");
     compare.arg(design("given", "194,76.7")).arg(design("probed", "probe"));
-    let found = json(compare.args(["--no-intervals", "--workload", "gpu-stream,bytes=6MiB", "--json", "-"]));
+    let found = json(compare.args(["--no-intervals", "--workload", "gpu-stream,bytes=24MiB", "--json", "-"]));
     let runs = found["runs"].as_array().unwrap();
     assert_eq!(runs.len(), 2, "{found}");
     let notes = runs.iter().map(|run| run["notes"].to_string()).collect::<Vec<_>>();
