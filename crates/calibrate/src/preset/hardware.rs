@@ -29,18 +29,22 @@ pub fn core(sheet: &mut Sheet, machine: &Measured, base: &Base) -> f64 {
             sheet.line("threads = 1");
         }
     }
-    let frequency = machine.frequency.filter(|frequency| frequency.median < FASTEST);
-    let clock = frequency.map_or(base.frequency, |frequency| {
-        sheet.measured(&frequency, 1e-9, "GHz, by additions that take a cycle each");
-        sheet.key("core", "frequency", frequency, &Form::CLOCK);
-        // As it is written.
-        ((frequency.median * 1e-7).round() * 1e7).clamp(1e7, 1e12)
-    });
-    match (machine.frequency, frequency) {
-        (Some(_), None) => sheet.assume("core.frequency", "additions came faster than one in a cycle"),
-        (None, None) => sheet.assume("core.frequency", "measured on x86-64 alone"),
-        (_, Some(_)) => {}
-    }
+    let clock = match machine.frequency {
+        Some(frequency) if frequency.median < FASTEST => {
+            sheet.measured(&frequency, 1e-9, "GHz, by additions that take a cycle each");
+            sheet.key("core", "frequency", frequency, &Form::CLOCK);
+            // As it is written.
+            ((frequency.median * 1e-7).round() * 1e7).clamp(1e7, 1e12)
+        }
+        Some(_) => {
+            sheet.assume("core.frequency", "additions came faster than one in a cycle");
+            base.frequency
+        }
+        None => {
+            sheet.assume("core.frequency", "measured on x86-64 alone");
+            base.frequency
+        }
+    };
     sheet.assume(
         "core.dispatch_width, core.reorder_buffer, core.store_buffer, core.base_cpi",
         "times of loads and stores do not tell them",

@@ -361,9 +361,9 @@ impl BankedChannel {
         let rank = place.bank >> timing.banks_per_rank_bits;
         let bank = &mut self.banks[place.bank];
         let calendar = &mut self.calendar;
-        let late = if write { 0 } else { bank.latest.saturating_sub(now) };
+        let latest = if write { now } else { bank.latest.max(now) };
+        let late = latest - now;
         bank.latest = bank.latest.max(now);
-        let latest = now + late;
         let refreshed = slot >= self.refresh_end && bank.activated < self.refresh_start;
         let now = if slot >= self.refresh_end { now.max(self.refresh_end) } else { now };
 
