@@ -5,6 +5,8 @@
 pub struct BaseTier {
     /// The tier's name.
     pub name: String,
+    /// Nanoseconds of the path to its device.
+    pub path_ns: f64,
     /// Nanoseconds of an idle read of its device, from the controller on.
     pub device_ns: f64,
     /// Bytes per second that its device reads at most.

@@ -282,6 +282,13 @@ pub fn caches(sheet: &mut Sheet, machine: &Measured, base: &Base, clock: f64) ->
             sheet.key(&table, "outstanding", machine.lines_in_flight(), &Form::count(64.0));
         }
         rates(sheet, machine.cache_rates.get(at).map_or(&[][..], Vec::as_slice));
+        if level == "l2" && machine.processor.guest {
+            sheet.comment(
+                "Assumed: the host keeps a guest's memory in frames of its own choice, so that lines at regular distances are \
+                 in no regular sets, whatever the guest's pages.",
+            );
+            sheet.line("index = \"hashed\"");
+        }
         if level == "llc" {
             last_level = value;
         }
@@ -299,7 +306,10 @@ pub fn caches(sheet: &mut Sheet, machine: &Measured, base: &Base, clock: f64) ->
     );
     sheet.assume(
         "cache.cache_to_cache, cache.inclusive, cache.*.replacement, cache.*.index",
-        "loads of one thread do not tell them",
+        match machine.processor.guest {
+            true => "loads of one thread do not tell them; cache.l2.index hashed, since a host chooses the frames of its guests",
+            false => "loads of one thread do not tell them",
+        },
     );
     sheet.line("");
     last_level

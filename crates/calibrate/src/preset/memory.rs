@@ -78,9 +78,21 @@ pub fn tiers(sheet: &mut Sheet, machine: &Measured, base: &Base, last_level: Spr
             count => format!("{count} memory nodes could be measured here"),
         };
         sheet.assume(&names(rest), &why);
+        for tier in rest {
+            farther(sheet, tier, path, base.tiers[0].path_ns);
+        }
     }
     sheet.assume("device.*", "banks and channels cannot be told from the times of loads");
     sheet.line("");
+}
+
+/// A tier of the preset that was not measured stays as far behind the first as it is there: the path of both is `path`, where
+/// the preset's first one takes `of_preset` nanoseconds.
+fn farther(sheet: &mut Sheet, tier: &BaseTier, path: Spread, of_preset: f64) {
+    let path = (tier.path_ns + path.median - of_preset).max(0.0);
+    sheet.line(format!("[[tier]]\nname = \"{}\"", tier.name));
+    sheet.comment("As much farther away than the first tier as in the preset.");
+    sheet.line(format!("path_latency = \"{path:.1} ns\""));
 }
 
 fn exact(value: f64) -> Spread {

@@ -98,10 +98,11 @@ fn with_two_nodes() -> Measured {
 fn base_of(name: &str) -> Base {
     let sets = [("device.spare.preset".to_owned(), "ddr5-4800".to_owned())];
     let design = Library::embedded().design("native-4k", Some(name), &sets).unwrap().design;
-    let tier = |name: &str, device: &str| {
+    let tier = |name: &str, device: &str, path_ns: f64| {
         let device = Device::new(&design.devices[device]).unwrap();
         BaseTier {
             name: name.to_owned(),
+            path_ns,
             device_ns: device.idle_read_latency().as_nanos(),
             peak_read: device.peak_read_bandwidth().0,
         }
@@ -112,8 +113,12 @@ fn base_of(name: &str) -> Base {
     };
     Base {
         name: name.to_owned(),
-        tiers: design.tiers.iter().map(|one| tier(&one.name, &one.device)).collect(),
-        spare: tier("spare", "spare"),
+        tiers: design
+            .tiers
+            .iter()
+            .map(|one| tier(&one.name, &one.device, one.path_latency.as_nanos()))
+            .collect(),
+        spare: tier("spare", "spare", 0.0),
         reserved: design.os.reserved.0,
         cache_cycles: [&design.cache.l1, &design.cache.l2, &design.cache.llc].map(|level| level.latency.0),
         frequency: design.core.frequency.0,
@@ -196,6 +201,25 @@ fn what_was_measured_becomes_keys() {
     // 176 ns less 14 ns of the last level and 56 ns of the device.
     assert_eq!((tier["name"].as_str(), tier["path_latency"].as_str()), (Some("dram"), Some("106.0 ns")));
     assert_eq!(tier["capacity"].as_str(), Some("24576 MiB"));
+    assert_eq!(value(&table, "cache.l2.index").as_str(), Some("hashed"), "in a guest");
+}
+
+#[test]
+fn a_tier_that_was_not_measured_stays_behind_the_first() {
+    let mut base = base();
+    (base.tiers[0].path_ns, base.tiers[1].path_ns) = (30.0, 42.0);
+    let second = |latency| {
+        let mut machine = zen5();
+        machine.processor.guest = false;
+        machine.memory[0].latency = exact(latency);
+        let table: toml::Table = write(&machine, &base, "2026-11-23").parse().unwrap();
+        assert!(value(&table, "cache.l2").get("index").is_none(), "not in a guest");
+        let second = value(&table, "tier").as_array().unwrap()[1].clone();
+        (second["name"].as_str().unwrap().to_owned(), second["path_latency"].as_str().unwrap().to_owned())
+    };
+    // The first tier's path is 106 ns, or none at all.
+    assert_eq!(second(176.0), ("remote".to_owned(), "118.0 ns".to_owned()));
+    assert_eq!(second(70.0), ("remote".to_owned(), "12.0 ns".to_owned()));
 }
 
 #[test]

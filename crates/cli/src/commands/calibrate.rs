@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Instant;
 use terrace_calibrate::preset::{self, Array, Base, BaseTier};
 use terrace_calibrate::{Budget, Processor, measure, today};
-use terrace_model::PageSize;
+use terrace_model::{PageSize, Time};
 use terrace_sim::design::{Associativity, Library};
 use terrace_sim::memory::Device;
 
@@ -106,10 +106,11 @@ fn base(name: &str) -> Result<Base, Failure> {
     let spare = [("device.spare.preset", "ddr5-4800"), ("device.spare.channels", "4")];
     let spare = spare.map(|(key, value)| (key.to_owned(), value.to_owned()));
     let design = Library::embedded().design("native-4k", Some(name), &spare).or_usage()?.design;
-    let tier = |name: &str, device: &str| {
+    let tier = |name: &str, device: &str, path: Time| {
         let device = Device::new(&design.devices[device]).map_err(Failure::usage)?;
         Ok::<BaseTier, Failure>(BaseTier {
             name: name.to_owned(),
+            path_ns: path.as_secs() * 1e9,
             device_ns: device.idle_read_latency().as_secs() * 1e9,
             peak_read: device.peak_read_bandwidth().0,
         })
@@ -125,8 +126,12 @@ fn base(name: &str) -> Result<Base, Failure> {
     let tlbs = &design.translation;
     Ok(Base {
         name: name.to_owned(),
-        tiers: design.tiers.iter().map(|one| tier(&one.name, &one.device)).collect::<Result<_, _>>()?,
-        spare: tier("spare", "spare")?,
+        tiers: design
+            .tiers
+            .iter()
+            .map(|one| tier(&one.name, &one.device, one.path_latency))
+            .collect::<Result<_, _>>()?,
+        spare: tier("spare", "spare", Time::ZERO)?,
         reserved: design.os.reserved.0,
         cache_cycles: [&design.cache.l1, &design.cache.l2, &design.cache.llc].map(|level| level.latency.0),
         frequency: design.core.frequency.0,

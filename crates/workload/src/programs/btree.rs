@@ -138,6 +138,7 @@ impl Program for BTree {
             zipf: (self.zipf > 0.0).then(|| Zipf::new(self.keys, self.zipf)),
             order: Permutation::new(self.keys, self.seed),
             left: own.end - own.start,
+            last_key: 0,
             program: self.clone(),
         }
     }
@@ -183,6 +184,10 @@ pub(crate) struct Tree {
     zipf: Option<Zipf>,
     order: Permutation,
     left: u64,
+    /// Loads since that of the last key that was compared; 0 before the first lookup. How many a node's search compares is not
+    /// to be foreseen, so that the processor goes on behind a lookup only when the last key is known. Measured:
+    /// docs/src/page-sizes-measured.md.
+    last_key: u8,
 }
 
 impl Tree {
@@ -223,9 +228,7 @@ impl Tree {
     }
 
     fn look_up<M: Memory>(&self, memory: &mut M, key: u64) {
-        // How many keys a node's search compares is not to be foreseen, so that the processor goes on behind a lookup only
-        // when the last key is known: two loads back, before that of the value. Measured: docs/src/page-sizes-measured.md.
-        let mut node: u64 = memory.load(self.handle, 2, 10);
+        let mut node: u64 = memory.load(self.handle, self.last_key, 10);
         for level in (0..self.height).rev() {
             let count: u64 = memory.load(node, 1, 4);
             // Loads since the one that gave the node's address: the count comes in between.
@@ -277,6 +280,8 @@ impl Kernel for Tree {
             None => self.random.below(self.program.keys),
         };
         self.look_up(memory, key);
+        // Behind it only that of the value.
+        self.last_key = 2;
         Progress::Working
     }
 }
