@@ -84,6 +84,13 @@ pub fn tlbs(curve: &[(u64, f64)]) -> Tlbs {
     }
 }
 
+/// The largest size of a curve of latencies that takes no longer than `limit`, and the next. None where even the smallest
+/// takes longer, or the largest does not.
+pub fn held(curve: &[(u64, f64)], limit: f64) -> Option<(u64, u64)> {
+    let pair = curve.windows(2).find(|pair| pair[1].1 > limit)?;
+    (pair[0].1 <= limit).then(|| (pair[0].0, pair[1].0))
+}
+
 /// What the throughput of several chains of loads says of page walks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Overlap {
@@ -218,6 +225,15 @@ mod tests {
         let flat = sizes.map(|pages| (pages, if pages == 128 { 5.0 } else { -0.2 }));
         assert_eq!(tlbs(&flat), Tlbs::default());
         assert_eq!(tlbs(&[]), Tlbs::default());
+    }
+
+    #[test]
+    fn a_cache_holds_what_comes_soon() {
+        let curve = [(8, 45.0), (12, 70.0), (16, 105.0), (24, 140.0), (32, 99.0)];
+        assert_eq!(held(&curve, 100.0), Some((12, 16)), "where it rises first");
+        assert_eq!(held(&curve, 40.0), None);
+        assert_eq!(held(&curve[..2], 100.0), None);
+        assert_eq!(held(&[], 100.0), None);
     }
 
     #[test]

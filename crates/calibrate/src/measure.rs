@@ -1,6 +1,6 @@
 //! All measurements of a machine, in order.
 
-use crate::analysis::{FaultCosts, Overlap, Tlbs, overlap, prefetched, split_faults, tlbs};
+use crate::analysis::{FaultCosts, Overlap, Tlbs, held, overlap, prefetched, split_faults, tlbs};
 use crate::bandwidth::{self, Kind, Memory, thread_counts};
 use crate::budget::Budget;
 use crate::chase::Chase;
@@ -74,6 +74,8 @@ pub struct Measured {
     pub huge_fault: Option<Spread>,
     /// A load from each data cache, nearest first, on huge pages.
     pub cache_latency: Vec<Spread>,
+    /// A load from ever more bytes, from those that the latency of the last level was measured over until most loads miss it.
+    pub last_level: Vec<(u64, Spread)>,
     /// Reads and writes of each data cache.
     pub cache_rates: Vec<Vec<Rate>>,
     /// A load from memory while one core has as many under way as it can.
@@ -117,6 +119,14 @@ impl Measured {
     /// A load from the memory of the processors that measured.
     pub fn memory_latency(&self) -> Spread {
         self.memory.first().map_or(Spread::of(Vec::new()), |memory| memory.latency)
+    }
+
+    /// Bytes that the last level holds, and more that it does not, by what [`held`] says.
+    pub fn held_by_last_level(&self) -> Option<(u64, u64)> {
+        let own = self.cache_latency.last()?.median;
+        let curve: Vec<(u64, f64)> =
+            self.last_level.iter().map(|(bytes, time)| (*bytes, time.median)).collect();
+        held(&curve, (own + self.memory_latency().median) / 2.0)
     }
 
     /// Lines that one core has under way at most: the latency of one over the time per line.
@@ -195,7 +205,16 @@ pub fn measure(budget: Budget, progress: &mut dyn FnMut(&str)) -> Result<Measure
     region.touch(4096);
     let latency = |bytes| Spread::of(Chase::over_lines(&region, bytes).run(steps, rounds));
     let sizes = (0..processor.caches.len()).map(|at| footprint(&processor, at, 1).min(bytes / 2));
-    let cache_latency = sizes.map(latency).collect();
+    let sizes: Vec<usize> = sizes.collect();
+    let cache_latency = sizes.iter().map(|size| latency(*size)).collect();
+    let mut last_level = Vec::new();
+    for size in sizes.last().into_iter().flat_map(|size| beyond(*size, bytes / 2)) {
+        let time = latency(size);
+        last_level.push((size as u64, time));
+        if time.median > 3.0 * last_level[0].1.median {
+            break;
+        }
+    }
 
     progress("misses in flight");
     let chase = Chase::over_lines(&region, bytes / 2);
@@ -228,6 +247,7 @@ pub fn measure(budget: Budget, progress: &mut dyn FnMut(&str)) -> Result<Measure
         huge_fault_held,
         huge_fault,
         cache_latency,
+        last_level,
         cache_rates,
         memory_interval,
         base_translation,
@@ -292,6 +312,12 @@ fn footprint(processor: &Processor, at: usize, threads: usize) -> usize {
         Some(before) => (share / 2).min(4 * before).max((2 * before).min(share)),
     }
     .max(4096)
+}
+
+/// Two sizes to a doubling, up to `most`.
+fn beyond(from: usize, most: usize) -> impl Iterator<Item = usize> {
+    let doublings = std::iter::successors(Some(from), |size| Some(2 * size));
+    doublings.flat_map(|size| [size, size / 2 * 3]).take_while(move |size| *size <= most)
 }
 
 /// Reads and writes of each cache, by one thread and by all.
@@ -415,6 +441,7 @@ mod tests {
         assert!(measured.base_fault.median > 0.0 && measured.memory_latency().median > 0.0);
         assert!(measured.lines_in_flight().median > 0.0);
         assert_eq!(measured.cache_latency.len(), measured.processor.caches.len());
+        assert_eq!(measured.last_level.is_empty(), measured.processor.caches.is_empty());
         assert_eq!(measured.cache_rates.len(), measured.processor.caches.len());
         assert_eq!(measured.protect_beside.is_some(), measured.processor.count > 1);
         assert_eq!(measured.base_translation[0].pages, 16);
@@ -425,6 +452,12 @@ mod tests {
         assert!(Kind::MEMORY.iter().all(|kind| rates.clone().any(|one| one.kind == *kind)));
         assert_eq!(measured.moves.is_ok(), measured.memory.len() > 1, "{:?}", measured.moves);
         assert!(measured.compression.is_ok(), "{:?}", measured.compression);
+    }
+
+    #[test]
+    fn sizes_grow_by_halves() {
+        assert_eq!(beyond(8, 32).collect::<Vec<_>>(), [8, 12, 16, 24, 32]);
+        assert_eq!(beyond(8, 31).collect::<Vec<_>>(), [8, 12, 16, 24]);
     }
 
     #[test]

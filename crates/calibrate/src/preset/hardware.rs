@@ -250,7 +250,18 @@ pub fn caches(sheet: &mut Sheet, machine: &Measured, base: &Base, clock: f64) ->
     for (at, (level, (cache, latency))) in ["l1", "l2", "llc"].into_iter().zip(measured).enumerate() {
         let table = format!("cache.{level}");
         sheet.line(format!("[{table}]"));
-        if is_possible(cache) {
+        if let Some((fits, exceeds)) = own_share(machine, at, cache) {
+            let bytes = Spread { median: fits as f64, low: fits as f64, high: exceeds as f64, ..*latency };
+            sheet.comment(format!(
+                "Measured: {} MiB are held and {} MiB are not. The kernel describes {} KiB: others have the rest.",
+                fits >> 20,
+                exceeds >> 20,
+                cache.bytes >> 10
+            ));
+            sheet.key(&table, "capacity", bytes, &Form::CAPACITY);
+            sheet.line(format!("ways = {}", cache.ways));
+            sheet.reported(&format!("{table}.ways"));
+        } else if is_possible(cache) {
             sheet.comment("The kernel's description of the processor.");
             sheet.line(format!("capacity = \"{} KiB\"\nways = {}", cache.bytes >> 10, cache.ways));
             sheet.reported(&format!("{table}.capacity, {table}.ways"));
@@ -282,11 +293,16 @@ pub fn caches(sheet: &mut Sheet, machine: &Measured, base: &Base, clock: f64) ->
             sheet.key(&table, "outstanding", machine.lines_in_flight(), &Form::count(64.0));
         }
         rates(sheet, machine.cache_rates.get(at).map_or(&[][..], Vec::as_slice));
-        if level == "l2" && machine.processor.guest {
-            sheet.comment(
-                "Assumed: the host keeps a guest's memory in frames of its own choice, so that lines at regular distances are \
-                 in no regular sets, whatever the guest's pages.",
-            );
+        let hashed = match level {
+            "l2" if machine.processor.guest => Some(
+                "the host keeps a guest's memory in frames of its own choice, so that lines at regular distances are in no \
+                 regular sets, whatever the guest's pages",
+            ),
+            "llc" => Some("a last level spreads lines over its slices by a hash of the address"),
+            _ => None,
+        };
+        if let Some(why) = hashed {
+            sheet.comment(format!("Assumed: {why}."));
             sheet.line("index = \"hashed\"");
         }
         if level == "llc" {
@@ -305,14 +321,23 @@ pub fn caches(sheet: &mut Sheet, machine: &Measured, base: &Base, clock: f64) ->
         "the misses of level 1 that are under way bound what can be seen of them",
     );
     sheet.assume(
-        "cache.cache_to_cache, cache.inclusive, cache.*.replacement, cache.*.index",
-        match machine.processor.guest {
-            true => "loads of one thread do not tell them; cache.l2.index hashed, since a host chooses the frames of its guests",
-            false => "loads of one thread do not tell them",
-        },
+        "cache.cache_to_cache, cache.inclusive, cache.*.replacement",
+        "loads of one thread do not tell them",
     );
+    sheet.assume("cache.*.index", "as the comments on each cache say; loads of one thread do not tell it");
     sheet.line("");
     last_level
+}
+
+/// Bytes of the cache that this machine gets, and more that it does not, in whole sets; where that is less than half of it.
+/// Other guests of a host share its last level, and a host may give each of them a part.
+fn own_share(machine: &Measured, at: usize, cache: &Cache) -> Option<(u64, u64)> {
+    let whole = u64::from(cache.ways.max(1)) * 1024;
+    let (fits, exceeds) = machine.held_by_last_level().filter(|_| at + 1 == machine.cache_latency.len())?;
+    let (fits, exceeds) = (fits / whole * whole, exceeds / whole * whole);
+    let is_less = exceeds <= cache.bytes / 2;
+    (is_less && is_possible(cache) && is_possible(&Cache { bytes: fits, ..*cache }))
+        .then_some((fits, exceeds))
 }
 
 /// Whether a design may have such a cache: of whole sets, and enough of them to tell the lines of

@@ -28,6 +28,10 @@ impl Form {
     /// Whole cycles.
     pub const CYCLES: Form = Form { unit: " cycles", factor: 1.0, decimals: 0, least: 1.0, most: 1e6 };
 
+    /// Sizes of caches, measured in bytes.
+    pub const CAPACITY: Form =
+        Form { unit: " KiB", factor: 1.0 / 1024.0, decimals: 0, least: 4.0, most: (4 << 20) as f64 };
+
     /// Counts up to so many.
     pub const fn count(most: f64) -> Form {
         Form { unit: "", factor: 1.0, decimals: 0, least: 1.0, most }

@@ -49,6 +49,7 @@ fn zen5() -> Measured {
         huge_fault_held: Some(exact(28_200.0)),
         huge_fault: Some(exact(105_000.0)),
         cache_latency: vec![exact(1.0), exact(3.5), exact(14.0)],
+        last_level: Vec::new(),
         cache_rates: vec![vec![Rate { kind: Kind::Read, threads: 1, rate: exact(200e9) }]; 3],
         memory_interval: exact(22.0),
         base_translation: points(&[
@@ -201,7 +202,28 @@ fn what_was_measured_becomes_keys() {
     // 176 ns less 14 ns of the last level and 56 ns of the device.
     assert_eq!((tier["name"].as_str(), tier["path_latency"].as_str()), (Some("dram"), Some("106.0 ns")));
     assert_eq!(tier["capacity"].as_str(), Some("24576 MiB"));
-    assert_eq!(value(&table, "cache.l2.index").as_str(), Some("hashed"), "in a guest");
+    for level in ["l2", "llc"] {
+        assert_eq!(value(&table, &format!("cache.{level}.index")).as_str(), Some("hashed"), "in a guest");
+    }
+}
+
+#[test]
+fn a_last_level_has_what_this_machine_gets_of_it() {
+    let mut machine = zen5();
+    // 14 ns of the last level and 176 of memory: 95 lies between.
+    machine.last_level = vec![(4 << 20, exact(14.0)), (6 << 20, exact(60.0)), (8 << 20, exact(120.0))];
+    let table = written(&machine);
+    assert_eq!(value(&table, "cache.llc.capacity").as_str(), Some("6144 KiB"));
+    assert_eq!(value(&table, "cache.llc.ways").as_integer(), Some(16));
+    assert_eq!(spread_of(&table, "cache.llc.capacity"), "6144 KiB .. 8192 KiB");
+    // Of 32 MiB, more than half may be used.
+    machine.last_level = vec![(16 << 20, exact(20.0)), (24 << 20, exact(120.0))];
+    assert_eq!(value(&written(&machine), "cache.llc.capacity").as_str(), Some("32768 KiB"));
+    machine.processor.caches.pop();
+    machine.cache_latency.pop();
+    machine.last_level = vec![(128 << 10, exact(4.0)), (256 << 10, exact(120.0))];
+    let table = written(&machine);
+    assert_eq!(value(&table, "cache.l2.capacity").as_str(), Some("128 KiB"), "the last level that there is");
 }
 
 #[test]
@@ -417,6 +439,7 @@ fn any_machine() -> impl Strategy<Value = Measured> {
             machine.processor.caches = caches.iter().map(|(kib, ways, _)| cache(*kib, *ways, 1)).collect();
             machine.cache_latency = caches.iter().map(|one| one.2).collect();
             machine.cache_rates.truncate(caches.len());
+            machine.last_level = (1..20).map(|at| (at * 3_000_000, next())).collect();
             machine.frequency = is_whole.then(&mut next);
             (machine.base_fault, machine.memory_interval) = (next(), next());
             (machine.huge_fault_held, machine.huge_fault) = (Some(next()), is_whole.then(&mut next));
