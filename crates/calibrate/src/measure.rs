@@ -74,7 +74,8 @@ pub struct Measured {
     pub huge_fault: Option<Spread>,
     /// A load from each data cache, nearest first, on huge pages.
     pub cache_latency: Vec<Spread>,
-    /// A load from ever more bytes, from those that the latency of the last level was measured over until most loads miss it.
+    /// A load from ever more bytes: from those that the latency of the last level was measured over until most loads
+    /// miss it.
     pub last_level: Vec<(u64, Spread)>,
     /// Reads and writes of each data cache.
     pub cache_rates: Vec<Vec<Rate>>,

@@ -86,8 +86,8 @@ pub fn tiers(sheet: &mut Sheet, machine: &Measured, base: &Base, last_level: Spr
     sheet.line("");
 }
 
-/// A tier of the preset that was not measured stays as far behind the first as it is there: the path of both is `path`, where
-/// the preset's first one takes `of_preset` nanoseconds.
+/// A tier of the preset that was not measured stays as far behind the first as it is there: the path of the first is
+/// `path`, and takes `of_preset` nanoseconds in the preset.
 fn farther(sheet: &mut Sheet, tier: &BaseTier, path: Spread, of_preset: f64) {
     let path = (tier.path_ns + path.median - of_preset).max(0.0);
     sheet.line(format!("[[tier]]\nname = \"{}\"", tier.name));

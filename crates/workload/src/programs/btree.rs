@@ -184,8 +184,8 @@ pub(crate) struct Tree {
     zipf: Option<Zipf>,
     order: Permutation,
     left: u64,
-    /// Loads since that of the last key that was compared; 0 before the first lookup. How many a node's search compares is not
-    /// to be foreseen, so that the processor goes on behind a lookup only when the last key is known. Measured:
+    /// Loads since that of the last key that was compared; 0 before the first lookup. How many a node's search compares
+    /// is not to be foreseen, so that the processor goes on behind a lookup only when the last key is known. Measured:
     /// docs/src/page-sizes-measured.md.
     last_key: u8,
 }
