@@ -385,6 +385,11 @@ mod tests {
         std::os::unix::fs::symlink(&target, &link).unwrap();
         let mut user =
             std::process::Command::new("sleep").arg("600").env("LD_AUDIT_NOT", &used).spawn().unwrap();
+        // The kernel shows the environment a moment after the program was started.
+        let environment = format!("/proc/{}/environ", user.id());
+        while std::fs::read(&environment).unwrap().is_empty() {
+            std::thread::yield_now();
+        }
         assert_eq!(remove_stale(place.path()), [dead]);
         assert!(used.exists() && alive.exists() && others.iter().all(|other| other.exists()));
         assert!(target.exists() && link.exists());
