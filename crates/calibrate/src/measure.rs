@@ -127,7 +127,9 @@ impl Measured {
         let own = self.cache_latency.last()?.median;
         let curve: Vec<(u64, f64)> =
             self.last_level.iter().map(|(bytes, time)| (*bytes, time.median)).collect();
-        held(&curve, (own + self.memory_latency().median) / 2.0)
+        let memory = self.memory_latency().median;
+        // A last level that holds most of what memory was measured over does not show where it ends.
+        held(&curve, (own + memory) / 2.0).filter(|_| memory > 2.0 * own)
     }
 
     /// Lines that one core has under way at most: the latency of one over the time per line.

@@ -14,6 +14,11 @@ fn a_last_level_has_what_this_machine_gets_of_it() {
     // Of 32 MiB, more than half may be used.
     machine.last_level = vec![(16 << 20, exact(20.0)), (24 << 20, exact(120.0))];
     assert_eq!(value(&written(&machine), "cache.llc.capacity").as_str(), Some("32768 KiB"));
+    // What was measured over 512 MiB lay mostly in the cache.
+    machine.last_level = vec![(4 << 20, exact(14.0)), (8 << 20, exact(22.0)), (12 << 20, exact(25.0))];
+    let memory = std::mem::replace(&mut machine.memory[0].latency, exact(27.0));
+    assert_eq!(value(&written(&machine), "cache.llc.capacity").as_str(), Some("32768 KiB"));
+    machine.memory[0].latency = memory;
     machine.processor.caches.pop();
     machine.cache_latency.pop();
     machine.last_level = vec![(128 << 10, exact(4.0)), (256 << 10, exact(120.0))];
