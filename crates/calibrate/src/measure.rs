@@ -207,15 +207,18 @@ pub fn measure(budget: Budget, progress: &mut dyn FnMut(&str)) -> Result<Measure
     let region = Region::map(bytes / 2, Pages::Huge).map_err(memory("latencies", bytes / 2))?;
     region.touch(4096);
     let latency = |bytes| Spread::of(Chase::over_lines(&region, bytes).run(steps, rounds));
-    let sizes = (0..processor.caches.len()).map(|at| footprint(&processor, at, 1).min(bytes / 2));
-    let sizes: Vec<usize> = sizes.collect();
-    let cache_latency = sizes.iter().map(|size| latency(*size)).collect();
+    let sizes: Vec<usize> =
+        (0..processor.caches.len()).map(|at| footprint(&processor, at, 1).min(bytes / 2)).collect();
+    let cache_latency: Vec<Spread> = sizes.iter().map(|size| latency(*size)).collect();
     let mut last_level = Vec::new();
-    for size in sizes.last().into_iter().flat_map(|size| beyond(*size, bytes / 2)) {
-        let time = latency(size);
-        last_level.push((size as u64, time));
-        if time.median > 3.0 * last_level[0].1.median {
-            break;
+    if let (Some(own), Some(time)) = (sizes.last(), cache_latency.last()) {
+        last_level.push((*own as u64, *time));
+        for size in beyond(*own, bytes / 2).skip(1) {
+            let farther = latency(size);
+            last_level.push((size as u64, farther));
+            if farther.median > 3.0 * time.median {
+                break;
+            }
         }
     }
 
