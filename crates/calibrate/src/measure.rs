@@ -326,7 +326,7 @@ fn beyond(from: usize, most: usize) -> impl Iterator<Item = usize> {
     doublings.flat_map(|size| [size, size / 2 * 3]).take_while(move |size| *size <= most)
 }
 
-/// Reads and writes of each cache, by one thread and by all.
+/// Reads, writes, both and lines at random of each cache, by one thread and by all.
 fn cache_rates(
     processor: &Processor,
     processors: &[usize],
@@ -337,7 +337,7 @@ fn cache_rates(
     let mut levels = Vec::new();
     for at in 0..processor.caches.len() {
         let mut rates = Vec::new();
-        for kind in [Kind::Read, Kind::Write] {
+        for kind in [Kind::Read, Kind::Write, Kind::Mixed, Kind::Random] {
             for threads in one_and_all(processors.len()) {
                 let each = footprint(processor, at, threads);
                 let passes = if rounds > 1 { (BYTES / each).max(1) } else { 1 };

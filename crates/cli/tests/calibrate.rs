@@ -1,7 +1,7 @@
 //! `terrace calibrate` end to end, with the least work: that the preset can be used, not what it says.
 
 mod common;
-use common::{SMALL, stderr, terrace};
+use common::{SMALL, stderr, stdout, terrace};
 
 #[test]
 fn a_calibrated_machine_is_here() {
@@ -15,6 +15,8 @@ fn a_calibrated_machine_is_here() {
     let message = run(&["calibrate", "--tiny"], 0);
     assert!(message.contains("Use it with: terrace compare --machine here"), "{message}");
     run(&simulate, 0);
+    let page = stdout(terrace().env("XDG_DATA_HOME", home.path()).args(["machine", "show", "here"]));
+    assert!(page.contains("Spread of what was measured:\n  - "), "{page}");
 
     let directory = home.path().join("terrace/machines");
     let files: Vec<_> =

@@ -300,6 +300,11 @@ fn tuning_repeats_gains_and_says_what_it_was_not_tuned_on() {
     assert!(objective("tuned") <= objective("default"), "the defaults are among what is tried");
     let gain = document["gain"].as_f64().unwrap();
     assert!((gain - (1.0 - objective("tuned") / objective("default"))).abs() < 1e-12);
+    let ends = ["gain_low", "gain_high"].map(|end| document[end].as_f64());
+    if let [Some(low), Some(high)] = ends {
+        assert!(low < gain && gain < high, "{low} {gain} {high}");
+    }
+    assert_eq!(ends[0].is_some(), gain > 0.0, "the defaults have no gain over themselves");
     let parameters = document["parameters"].as_array().unwrap();
     let mut names: Vec<&str> = parameters.iter().map(|one| one["name"].as_str().unwrap()).collect();
     names.sort_unstable();

@@ -193,10 +193,15 @@ fn why_a_program_cannot_be_recorded_is_said() {
     record("no permission to execute it");
     let mut arm = std::fs::read("/proc/self/exe").unwrap();
     arm.truncate(4096);
-    arm[18] = 183;
-    std::fs::write(&program, &arm).unwrap();
-    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    record("built for another processor (arm64)");
+    for (number, name) in [(3, "i386"), (183, "arm64")] {
+        arm[18] = number;
+        std::fs::write(&program, &arm).unwrap();
+        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        record(&format!("built for another processor ({name})"));
+        record(
+            "build it with cc -m64 on an x86-64 machine, or with x86_64-linux-gnu-gcc (package gcc-x86-64-linux-gnu)",
+        );
+    }
     std::fs::remove_file(&program).unwrap();
     let source = folder.path().join("program.c");
     std::fs::write(&source, "int main(void) { return 0; }\n").unwrap();
@@ -205,6 +210,28 @@ fn why_a_program_cannot_be_recorded_is_said() {
         compiler.arg("-fsanitize=address").arg("-o").args([&program, &source]).status().unwrap().success()
     );
     record("AddressSanitizer");
+}
+
+#[test]
+fn a_program_that_is_recorded_without_its_privileges_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = folder.path().join("program");
+    // SAFETY: this call cannot fail.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    let program = if is_root {
+        std::fs::copy("/bin/true", &own).unwrap();
+        std::os::unix::fs::chown(&own, Some(65_534), Some(65_534)).unwrap();
+        std::fs::set_permissions(&own, std::os::unix::fs::PermissionsExt::from_mode(0o4755)).unwrap();
+        own.as_path()
+    } else {
+        std::path::Path::new("/bin/su")
+    };
+    let mut command = terrace();
+    command.args(["record", "-o"]).arg(folder.path().join("x.trace")).arg("--").arg(program).arg("--version");
+    let message = stderr(&mut command, 0);
+    let expected =
+        format!("{}: set-user-ID: by itself it runs with its owner's privileges", program.display());
+    assert!(message.contains(&expected), "{message}");
 }
 
 #[test]

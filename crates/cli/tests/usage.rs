@@ -58,6 +58,8 @@ fn wrong_usage_exits_2_and_says_what_would_be_right() {
 #[test]
 fn a_program_without_its_dashes_is_recognized() {
     refused(&["compare", "ls"], &["\"ls\"", "terrace compare -- ls"]);
+    // Near to a name, and a program still.
+    refused(&["compare", "sort", "f"], &["did you mean \"spot\"", "terrace compare -- sort f"]);
     let message = stderr(terrace().args(["compare", "no-such-design-or-program"]), 2);
     assert!(message.contains("terrace design list") && message.lines().count() == 1, "{message}");
     assert!(message.len() < 200, "no list of all names: {message}");

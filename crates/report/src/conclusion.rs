@@ -138,7 +138,7 @@ fn on_input(comparison: &Comparison, input: &str) -> Option<Conclusion> {
     if let Some((bound, of_bound)) = bound {
         say(format!(" The bound, {}, is {}.", bound.design, in_words(of_bound)));
         let is_above = speedup.value > of_bound.value && times(speedup.value) != times(of_bound.value);
-        if is_above && fastest.design != *base {
+        if is_above {
             say(above(bound, fastest));
         }
     }
@@ -169,8 +169,13 @@ fn no_difference(input: &str, base: &str, run: &RunRecord, speedup: &SpeedUp) ->
 
 /// How a design can be faster than a bound.
 fn above(bound: &RunRecord, winner: &RunRecord) -> String {
-    let removes =
-        if bound.is_free_of_translation() { "address translation" } else { "waiting for slower memory" };
+    let removes = if bound.is_free_of_translation() {
+        "address translation"
+    } else if bound.is_free_of_coherence() {
+        "the cost of translation coherence"
+    } else {
+        "waiting for slower memory"
+    };
     let more = Savings::new(bound, winner);
     match more.as_ref().and_then(Savings::largest) {
         Some((name, share)) => format!(
@@ -398,6 +403,34 @@ mod tests {
             ),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_baseline_above_a_bound_says_how_that_can_be() {
+        let mut comparison = test_data::comparison();
+        comparison.runs.remove(1);
+        comparison.runs[1].seconds_simulated = 0.00125;
+        comparison.runs[1].stats.count("core.cycles.os", 750, terrace_model::Unit::Cycles);
+        let text = &comparison.conclusions()[0].text;
+        assert!(
+            text.ends_with(
+                "The bound, perfect-tlb, is 0.80x. native-4k can be above it: perfect-tlb takes away address translation \
+                 alone, and native-4k also saves 60% of its cycles in the operating system."
+            ),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn coherence_for_nothing_is_a_bound() {
+        let mut comparison = test_data::comparison();
+        let ideal = &mut comparison.runs[2];
+        ideal.design = "ideal-coherence".to_owned();
+        ideal.parameters = vec![("translation.coherence".to_owned(), "\"ideal\"".to_owned())];
+        assert!(ideal.is_bound());
+        let conclusion = &comparison.conclusions()[0];
+        assert_eq!(conclusion.winner.as_deref(), Some("native-2m"));
+        assert!(conclusion.text.ends_with("The bound, ideal-coherence, is 2.00x."), "{}", conclusion.text);
     }
 
     #[test]

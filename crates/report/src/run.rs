@@ -174,15 +174,22 @@ impl RunRecord {
         ratio(part, total)
     }
 
-    /// Whether the design is a bound rather than a contender: translation costs nothing, or all memory is fast.
+    /// Whether the design is a bound rather than a contender: translation or its coherence costs nothing, or all memory is
+    /// fast.
     pub fn is_bound(&self) -> bool {
-        self.is_all_fast() || self.is_free_of_translation()
+        self.is_all_fast() || self.is_free_of_translation() || self.is_free_of_coherence()
     }
 
     pub(crate) fn is_free_of_translation(&self) -> bool {
-        self.parameters
-            .iter()
-            .any(|(key, value)| key == "translation.scheme" && value.trim_matches('"') == "perfect-tlb")
+        self.has("translation.scheme", "perfect-tlb")
+    }
+
+    pub(crate) fn is_free_of_coherence(&self) -> bool {
+        self.has("translation.coherence", "ideal")
+    }
+
+    fn has(&self, parameter: &str, text: &str) -> bool {
+        self.parameters.iter().any(|(key, value)| key == parameter && value.trim_matches('"') == text)
     }
 }
 

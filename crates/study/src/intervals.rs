@@ -15,7 +15,7 @@ use crate::run::InputResult;
 use std::collections::HashMap;
 use terrace_model::{BytesPerSec, Time};
 use terrace_report::{RunRecord, Uncertainty};
-use terrace_sim::design::{Aging, Design, Ledger};
+use terrace_sim::design::{Aging, Design};
 
 /// How far a constant may be off that is assumed or that nobody vouches for, as a share of it.
 pub const ASSUMED_SPREAD: f64 = 0.25;
@@ -101,7 +101,7 @@ fn vary(design: &mut Design, measured: &[SpreadOf], is_set: &dyn Fn(&str) -> boo
             let end = read(if is_higher { high } else { low });
             return end.map_or(1.0, |end| end / value);
         }
-        match (is_vouched_for(&ledger, key), is_higher) {
+        match (ledger.is_vouched_for(key), is_higher) {
             (true, _) => 1.0,
             (false, true) => 1.0 + ASSUMED_SPREAD,
             (false, false) => 1.0 / (1.0 + ASSUMED_SPREAD),
@@ -140,34 +140,6 @@ fn vary(design: &mut Design, measured: &[SpreadOf], is_set: &dyn Fn(&str) -> boo
     fewer(&mut design.cache.l1.outstanding, "cache.l1.outstanding");
     fewer(&mut design.translation.walkers, "translation.walkers");
     design.core.base_cpi *= factor("core.base_cpi", design.core.base_cpi, false, &count);
-}
-
-/// Whether the constant is cited or was fitted to published rows. Of entries of both sorts the one that names it more
-/// closely counts: `core` may be cited, and `core.base_cpi` assumed.
-fn is_vouched_for(ledger: &Ledger, key: &str) -> bool {
-    let closest = |entries: &[String]| entries.iter().filter_map(|entry| names(entry, key)).max();
-    let vouched = closest(&ledger.cited).max(closest(&ledger.calibrated));
-    vouched.is_some() && vouched >= closest(&ledger.assumed)
-}
-
-/// How many parts of `key` an entry such as `os.costs.order, allocate, tier.*.capacity: why` names; nothing where it is not
-/// about it. A name without a dot may stand in the table of the name before it; one that ends early stands for all below it.
-fn names(entry: &str, key: &str) -> Option<usize> {
-    let named = |name: &str| {
-        let mut parts = key.split('.');
-        let is_about = name.split('.').all(|one| parts.next().is_some_and(|part| one == "*" || one == part));
-        is_about.then(|| name.split('.').count())
-    };
-    let list = entry.split(": ").next().unwrap_or_default();
-    let mut table = "";
-    let each = list.split(',').map(str::trim).map(|name| {
-        if let Some((before, _)) = name.rsplit_once('.') {
-            table = before;
-        }
-        let in_table = !table.is_empty() && !name.contains('.');
-        named(name).max(if in_table { named(&format!("{table}.{name}")) } else { None })
-    });
-    each.max().flatten()
 }
 
 /// The input or design that a run beside is one of.

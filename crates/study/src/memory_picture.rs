@@ -4,6 +4,7 @@ use crate::figures;
 use terrace_model::PageSize;
 use terrace_report::{Look, MemoryPanel, MemoryPicture, MemoryRun};
 use terrace_sim::{FrameRun, Holder, MemoryFigures, MemoryMap, Part};
+use terrace_trace::demangled;
 
 /// The picture of a run: each tier before and after.
 pub fn of_run(title: &str, subtitle: &str, map: &MemoryMap) -> MemoryPicture {
@@ -22,11 +23,12 @@ pub fn of_run(title: &str, subtitle: &str, map: &MemoryMap) -> MemoryPicture {
     }
 }
 
-/// A part's name, with its process where there are several.
+/// A part's name as the source has it, with its process where there are several.
 pub fn name(part: &Part, all: &[Part]) -> String {
+    let name = demangled(&part.name);
     match all.iter().any(|other| other.process != part.process) {
-        true => format!("{} (process {})", part.name, part.process),
-        false => part.name.clone(),
+        true => format!("{name} (process {})", part.process),
+        false => name.into_owned(),
     }
 }
 

@@ -1,7 +1,9 @@
 //! What moving pages reaches by itself, without a program.
 
-use crate::Error;
+use crate::{Error, run};
 use serde::Serialize;
+use terrace_model::text;
+use terrace_report::{MachineTier, machine_sentence};
 use terrace_sim::design::Design;
 use terrace_sim::migration_benchmark;
 
@@ -10,6 +12,8 @@ use terrace_sim::migration_benchmark;
 pub struct Migrations {
     /// Whose tiers.
     pub machine: String,
+    /// The tiers, fastest first.
+    pub machine_tiers: Vec<MachineTier>,
     /// The microbenchmark's name.
     pub microbenchmark: &'static str,
     /// The ways.
@@ -51,7 +55,12 @@ pub fn measure(design: &Design) -> Result<Migrations, Error> {
         size: row.size.name(),
         threads: row.threads,
     });
-    Ok(Migrations { machine: design.machine.clone(), microbenchmark: "migration", rows: rows.collect() })
+    Ok(Migrations {
+        machine: design.machine.clone(),
+        machine_tiers: run::tiers_of(design),
+        microbenchmark: "migration",
+        rows: rows.collect(),
+    })
 }
 
 impl Migrations {
@@ -59,8 +68,9 @@ impl Migrations {
     pub fn to_text(&self) -> String {
         let base = self.rows.iter().find(|row| row.name == "base pages");
         let base = base.map_or(0.0, |row| row.bytes_per_second);
+        let machine = text::hanging("", &machine_sentence(&self.machine, &self.machine_tiers), 78);
         let mut text = format!(
-            "Moving pages on {}, second tier to first\n\n{:<46}{:>6}{:>5}{:>8}{:>10}{:>8}\n",
+            "Moving pages on {}, second tier to first\n{machine}\n{:<46}{:>6}{:>5}{:>8}{:>10}{:>8}\n",
             self.machine, "what moves", "pages", "size", "threads", "GB/s", "x base"
         );
         for row in &self.rows {

@@ -29,6 +29,12 @@ pub fn core(sheet: &mut Sheet, machine: &Measured, base: &Base) -> f64 {
             sheet.line("threads = 1");
         }
     }
+    if base.threads > 1 {
+        sheet.assume(
+            "core.threads, core.outstanding",
+            "loads of one thread do not tell what two have together",
+        );
+    }
     let clock = match machine.frequency {
         Some(frequency) if frequency.median < FASTEST => {
             sheet.measured(&frequency, 1e-9, "GHz, by additions that take a cycle each");
@@ -46,7 +52,7 @@ pub fn core(sheet: &mut Sheet, machine: &Measured, base: &Base) -> f64 {
         }
     };
     sheet.assume(
-        "core.dispatch_width, core.reorder_buffer, core.store_buffer, core.base_cpi",
+        "core.model, core.dispatch_width, core.reorder_buffer, core.store_buffer, core.base_cpi",
         "times of loads and stores do not tell them",
     );
     sheet.line("");
@@ -68,6 +74,11 @@ pub fn translation(sheet: &mut Sheet, machine: &Measured, base: &Base, clock: f6
             _ => sheet.assume(&table, &why_no_knee(machine, size, "first")),
         }
     }
+    if base.first_tlbs.iter().any(|array| array.sizes.iter().any(|size| size == "1g")) {
+        sheet.assume("translation.l1d.1g", "memory has too few pages of 1 GiB");
+    }
+    sheet
+        .assume("translation.l1d.*.ways", "the rise is at the number of entries however many ways there are");
     let latency = small.first.filter(|knee| knee.beyond > 0.0);
     if let Some(knee) = latency {
         sheet.line("[translation.l2]");
@@ -167,8 +178,10 @@ fn second_tlbs(sheet: &mut Sheet, machine: &Measured, base: &Base) {
         "translation.l2.array.*.ways",
         "the rise is at the number of entries however many ways there are",
     );
-    if base.second_tlbs.len() > 1 {
-        sheet.assume("the other arrays of translation.l2", "for pages of 1 GiB, of which memory has too few");
+    let others = (0..base.second_tlbs.len()).filter(|number| *number != at);
+    let others: Vec<String> = others.map(|number| format!("translation.l2.array.{number}.entries")).collect();
+    if !others.is_empty() {
+        sheet.assume(&others.join(", "), "loads on 4 KiB pages do not use them");
     }
     if let Some(large) = machine.huge_tlbs().second {
         sheet.comment(format!(

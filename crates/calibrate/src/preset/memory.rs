@@ -132,6 +132,7 @@ fn link(sheet: &mut Sheet, table: &str, memory: &NodeMemory, latency: Spread) {
         sheet.key(&link, key, rate, &Form::RATE);
     }
     sheet.line("packet_overhead = \"0 B\"\n");
+    sheet.cite(&format!("{link}.packet_overhead"), latency.count);
 }
 
 pub fn copies(sheet: &mut Sheet, machine: &Measured) {

@@ -125,6 +125,8 @@ impl Sheet {
     /// The whole text, with the ledger.
     pub fn finish(mut self) -> String {
         self.line("[ledger]");
+        self.comment(format!("What {} is known by does not hold for this machine.", self.base));
+        self.line("anew = true");
         let lists = [
             ("", "cited", std::mem::take(&mut self.cited)),
             ("# Not measured, each with the reason.", "assumed", std::mem::take(&mut self.assumed)),

@@ -10,6 +10,10 @@ use crate::spread::Spread;
 pub fn faults(sheet: &mut Sheet, machine: &Measured, preset: &Base) {
     let base = &machine.base_fault;
     sheet.line("[os]");
+    sheet.assume(
+        "os.zero_stores, os.kernel_data, os.kernel_threads",
+        "what the kernel does by itself is not seen from a program",
+    );
     let total = machine.memory.first().map_or(0, |memory| memory.node.total >> 20 << 20);
     // Where the kernel tells nothing, 1 GiB is assumed.
     let total = if total == 0 { 1 << 30 } else { total };

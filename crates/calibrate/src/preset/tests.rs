@@ -12,6 +12,7 @@ use proptest::prelude::*;
 use terrace_sim::design::Library;
 use terrace_sim::memory::Device;
 
+mod ledger;
 mod shares;
 
 fn exact(value: f64) -> Spread {

@@ -178,9 +178,11 @@ fn with_dashes(failure: Failure, words: &[String]) -> Failure {
     let text = error.to_string();
     let is_named = |word: &String| text.contains(&format!("no machine, design or policy \"{word}\";"));
     match words.iter().position(is_named) {
-        Some(at) if is_program(&words[at]) && !text.contains("did you mean") => Failure::usage(format!(
-            "there is no design \"{}\"; to record a program, put -- before it: terrace compare {}",
+        Some(at) if is_program(&words[at]) => Failure::usage(format!(
+            "there is no design \"{}\"{}; to record a program, put -- before it: terrace compare {}",
             words[at],
+            text.split_once("; did you mean ")
+                .map_or(String::new(), |(_, near)| format!(" (did you mean {near})")),
             output::shell_join(
                 words[..at]
                     .iter()

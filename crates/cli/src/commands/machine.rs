@@ -31,7 +31,7 @@ enum Action {
     List(ResultOptions),
     /// Show every parameter of a machine, and where its value comes from
     Show {
-        /// A name of `terrace machine list`, or a TOML file
+        /// A name of `terrace machine list`, `here`, or a TOML file
         #[arg(value_name = "NAME|FILE")]
         name: String,
         #[command(flatten)]
@@ -52,6 +52,7 @@ fn show(name: &str, results: &ResultOptions) -> CommandResult {
     if catalog::designs().iter().any(|design| design.name == name) {
         return Err(Failure::usage(format!("{name} is a design; see `terrace design show {name}`")));
     }
-    let resolved = Library::embedded().design(name, None, &[]).or_usage()?;
+    let name = crate::options::parse_machine(name).map_err(Failure::usage)?;
+    let resolved = Library::embedded().design(&name, None, &[]).or_usage()?;
     design::show("machine", &resolved, results)
 }

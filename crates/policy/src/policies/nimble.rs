@@ -28,6 +28,7 @@ use crate::{
     SignalKind, Step,
 };
 use std::num::NonZeroU32;
+use terrace_model::text::grouped;
 use terrace_model::{Bytes, PageSize, TierId, Time};
 
 /// Parameters of Nimble.
@@ -156,7 +157,7 @@ impl Policy for Nimble {
         if self.ticks_skipped > 0 {
             report.note(format!(
                 "{} ticks found the migrations of an earlier one still under way and did nothing",
-                self.ticks_skipped
+                grouped(self.ticks_skipped)
             ));
         }
     }

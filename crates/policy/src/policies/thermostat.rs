@@ -52,6 +52,7 @@ use crate::{
     SignalKind, Subject, Ticket, Watch,
 };
 use std::collections::{BTreeMap, BTreeSet};
+use terrace_model::text::grouped;
 use terrace_model::{PageSize, TierId, Time, Unit};
 
 pub use estimate::{budget, coldest_within, estimated_rate, hottest_beyond};
@@ -250,7 +251,9 @@ impl Policy for Thermostat {
             report.note(format!(
                 "{} accesses were counted on {} sampled pages, fewer than {} each: too few to tell hot from cold; \
                  run longer, raise interval, or lower least_counts",
-                f.counted, f.poisoned, self.parameters.least_counts
+                grouped(f.counted),
+                grouped(f.poisoned),
+                self.parameters.least_counts
             ));
         } else if let Some(rate) = f.slow_rate {
             report.stats.real("slow_accesses_per_second", rate, Unit::Count);
@@ -259,8 +262,8 @@ impl Policy for Thermostat {
             report.note(format!(
                 "slow pages had more accesses than the budget in {} of the intervals, up to {} in a row: a slowdown of \
                  {} % was not kept then",
-                f.above_budget,
-                f.longest_above,
+                grouped(f.above_budget),
+                grouped(f.longest_above),
                 100.0 * self.parameters.slowdown
             ));
         }
@@ -268,15 +271,20 @@ impl Policy for Thermostat {
             report.note(format!(
                 "{} times fewer huge pages were sampled than sample = {} asks for, {} instead of {}: what splitting, counting \
                  and collapsing them costs here is as much as may be used",
-                f.curbed_rounds, self.parameters.sample, f.curbed_sampled, f.curbed_wanted
+                grouped(f.curbed_rounds),
+                self.parameters.sample,
+                grouped(f.curbed_sampled),
+                grouped(f.curbed_wanted)
             ));
         }
         if f.stuck > 0 {
-            report
-                .note(format!("{} times a page that had become hot found no room in the fast tier", f.stuck));
+            report.note(format!(
+                "{} times a page that had become hot found no room in the fast tier",
+                grouped(f.stuck)
+            ));
         }
         if f.uncollapsed > 0 {
-            report.note(format!("{} sampled pages could not be collapsed again", f.uncollapsed));
+            report.note(format!("{} sampled pages could not be collapsed again", grouped(f.uncollapsed)));
         }
     }
 }

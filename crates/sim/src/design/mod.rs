@@ -9,6 +9,7 @@ mod error;
 mod file;
 mod guests;
 mod layer;
+mod ledger;
 mod library;
 mod read;
 mod rules;

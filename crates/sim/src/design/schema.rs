@@ -78,6 +78,9 @@ impl Design {
 #[parameter(table)]
 #[serde(deny_unknown_fields)]
 pub struct Ledger {
+    /// Whether the ledger begins with this file: what the files below say of their values does not hold for it.
+    #[serde(default)]
+    pub anew: bool,
     /// `key: published rows it was fitted to`.
     #[serde(default)]
     pub calibrated: Vec<String>,

@@ -230,6 +230,7 @@ fn merge_at(base: &mut Entry, over: Entry, path: &mut Vec<String>) {
             kind.is_some() && kind.map(Entry::value) != base.child("kind").map(Entry::value)
         }
         ["device", _] => over.child("preset").is_some(),
+        ["ledger"] => over.child("anew").is_some_and(|anew| anew.value().as_bool() == Some(true)),
         _ => false,
     };
     let joins = matches!(path_parts[..], ["ledger", _] | ["device", _, "source" | "assumed" | "calibrated"]);

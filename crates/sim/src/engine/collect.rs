@@ -349,6 +349,14 @@ fn notes(engine: &Engine, stats: &Stats, counted: u64, of_the_policy: Vec<String
         "os.huge_occupied",
         "pages came smaller than the design wants, since smaller pages lay in the place of the larger one already",
     );
+    about(
+        "host.huge_fallbacks",
+        "pages of the host came smaller than it wants, for want of an aligned free block",
+    );
+    about(
+        "host.huge_occupied",
+        "pages of the host came smaller than it wants, since smaller pages lay in the place of the larger one already",
+    );
     about("os.unmapped_accesses", "accesses to addresses that no event had mapped; each mapped its page");
     about(
         "input.order_violations",

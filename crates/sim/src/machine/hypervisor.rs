@@ -374,6 +374,7 @@ impl Hypervisor {
             stats.count(format!("host.resident_bytes.{size}"), resident, Unit::Bytes);
         }
         stats.count("host.huge_fallbacks", counters.huge_fallbacks, Unit::Count);
+        stats.count("host.huge_occupied", counters.huge_occupied, Unit::Count);
         stats.count("host.splits", counters.splits, Unit::Count);
         stats.count("host.page_table_pages", self.os.table_pages(), Unit::Pages);
         let [by_threads, by_cores] = self.table_stores;

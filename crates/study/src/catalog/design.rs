@@ -31,7 +31,7 @@ pub struct Origin<'a> {
     pub origin: &'a str,
 }
 
-/// What was calibrated, assumed and cited.
+/// What was calibrated, assumed and cited, and how far measurements were apart.
 #[derive(Debug, Serialize)]
 pub struct Ledger<'a> {
     /// Fitted to published rows, so no prediction.
@@ -40,6 +40,8 @@ pub struct Ledger<'a> {
     pub assumed: &'a [String],
     /// Sources.
     pub cited: &'a [String],
+    /// Between which values a measured constant lay.
+    pub spread: &'a [String],
 }
 
 /// Columns of the text.
@@ -57,7 +59,12 @@ impl<'a> DesignPage<'a> {
             parameters: parameters
                 .map(|p| Origin { key: &p.key, value: &p.value, origin: &p.origin })
                 .collect(),
-            ledger: Ledger { calibrated: &ledger.calibrated, assumed: &ledger.assumed, cited: &ledger.cited },
+            ledger: Ledger {
+                calibrated: &ledger.calibrated,
+                assumed: &ledger.assumed,
+                cited: &ledger.cited,
+                spread: &ledger.spread,
+            },
         }
     }
 
@@ -86,6 +93,7 @@ impl<'a> DesignPage<'a> {
             ("Calibrated: fitted to published rows, so no prediction", self.ledger.calibrated),
             ("Assumed: left out by the source", self.ledger.assumed),
             ("Cited", self.ledger.cited),
+            ("Spread of what was measured", self.ledger.spread),
         ];
         for (heading, entries) in ledgers {
             if entries.is_empty() {

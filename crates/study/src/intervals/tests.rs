@@ -3,31 +3,6 @@ use crate::designs::Setting;
 use crate::{Comparison, Silent};
 use terrace_model::{Stats, Unit};
 
-#[test]
-fn entries_of_the_ledger_name_keys_in_short() {
-    let entry = "os.costs.order, allocate, tier.*.path_latency, device: why, and what a sweep shows";
-    for key in ["os.costs.order", "os.costs.allocate", "tier.cxl.path_latency", "device.dram.channels"] {
-        assert!(names(entry, key).is_some(), "{key}");
-    }
-    for key in ["os.costs.map", "tier.cxl.link.latency", "os.costs", "os.allocate"] {
-        assert!(names(entry, key).is_none(), "{key}");
-    }
-}
-
-#[test]
-fn the_entry_that_names_a_constant_more_closely_counts() {
-    let ledger = Ledger {
-        cited: vec!["core, cache: a manual".to_owned(), "os.fault_cost: measured".to_owned()],
-        assumed: vec!["core.base_cpi, cache: no source".to_owned(), "os: no source".to_owned()],
-        ..Ledger::default()
-    };
-    let vouched = ["core.frequency", "cache.l1.outstanding", "os.fault_cost"];
-    assert!(vouched.iter().all(|key| is_vouched_for(&ledger, key)));
-    for key in ["core.base_cpi", "os.zero_bandwidth", "tier.cxl.path_latency"] {
-        assert!(!is_vouched_for(&ledger, key), "{key}");
-    }
-}
-
 /// The baseline of the built-in study, with these settings.
 fn job(sets: &[(&str, &str)]) -> (Job, Changes) {
     let sets = sets.iter().map(|(key, value)| Setting::of_all(*key, *value)).collect();

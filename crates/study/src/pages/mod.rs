@@ -232,7 +232,8 @@ fn remarks(
         answers.iter().filter_map(|way| Some(way.figures.as_ref()?.fallbacks)).max().unwrap_or(0);
     if missing > 0 {
         remarks.push(format!(
-            "Contiguity: up to {missing} large pages could not be had when they were asked for."
+            "Contiguity: up to {} large pages could not be had when they were asked for.",
+            terrace_model::text::grouped(missing)
         ));
     }
     if !settings.simulation.whole {

@@ -1,8 +1,8 @@
 //! Results of runs, kept for the next time.
 //!
-//! A run's result follows from the program, the design and the input, so it is looked up by these: a study that was stopped
-//! goes on where it was, and one whose claims have changed makes only the runs that are new. Another build of the program
-//! keeps results of its own.
+//! A run's result follows from the simulator's source, the design and the input, so it is looked up by these: a study that was
+//! stopped goes on where it was, and one whose claims have changed makes only the runs that are new. A build from another
+//! source of what decides results (`build.rs`) keeps results of its own.
 
 use crate::keeping::{Exact, ExactStats, cache_folder, short_name};
 use std::fs;
@@ -36,10 +36,11 @@ impl Kept {
     /// Those of this program, in `$XDG_CACHE_HOME/terrace/runs` (`~/.cache` where that is not set). `None` where there is no
     /// such folder or the program cannot be read: then every run is made.
     pub fn of_this_program() -> Option<Kept> {
-        let kept = Kept::in_folder(
-            &cache_folder()?.join("terrace/runs"),
-            &identity(Path::new("/proc/self/exe")).ok()?,
-        );
+        let identity = match env!("TERRACE_SOURCE") {
+            "" => identity(Path::new("/proc/self/exe")).ok()?,
+            source => source.to_owned(),
+        };
+        let kept = Kept::in_folder(&cache_folder()?.join("terrace/runs"), &identity);
         kept.remove_old();
         Some(kept)
     }

@@ -20,10 +20,10 @@ use crate::run;
 use crate::simulation::{Settings, Simulation, Trained};
 use crate::tiers::Prices;
 use crate::words::shell_join;
-use crate::{Error, Progress, first_pass, record, tiers};
+use crate::{Error, Progress, first_pass, intervals, record, tiers};
 use space::Space;
 use terrace_model::Bytes;
-use terrace_report::RunRecord;
+use terrace_report::{RunRecord, SpeedUp, Uncertainty};
 use terrace_sim::Fidelity;
 
 /// The search of a policy's parameters.
@@ -239,7 +239,15 @@ impl Tuning<'_> {
         let first_touch = first_touch.map(|record| ground.bench.judge(record, &ground.all_fast).slowdown());
         let (before, after) = (self.objective(&default), self.objective(&best));
         let gain = 1.0 - after / before;
+        let spread = self.spread(&ground, [&defaults, &best_setting], [&default, &best])?;
         let mut remarks = self.remarks(&best_setting, &best, gain, &parameters, &checked, &ground);
+        if spread.is_some_and(|spread| spread.low <= 1.0) {
+            remarks.insert(
+                0,
+                "No clear gain: assumed constants and seeds move the two settings by more than what parts them."
+                    .to_owned(),
+            );
+        }
         // With a goal other than run time the two are not to be compared by their slowdown.
         let in_time = self.asked.slowdown.is_none();
         if in_time && first_touch.is_some_and(|still| still <= best.slowdown() + NO_MATTER) {
@@ -270,6 +278,8 @@ impl Tuning<'_> {
             default: result(&default, before),
             tuned: result(&best, after),
             gain,
+            gain_low: spread.map(|spread| 1.0 - 1.0 / spread.low),
+            gain_high: spread.map(|spread| 1.0 - 1.0 / spread.high),
             first_touch_slowdown: first_touch,
             parameters,
             not_searched: self.space.left_out.clone(),
@@ -368,6 +378,34 @@ impl Tuning<'_> {
             });
         }
         Ok(answers)
+    }
+
+    /// How far the speed-up of the best setting over the defaults could be off; nothing where they are one, or where
+    /// something else than time was minimized.
+    fn spread(
+        &self,
+        ground: &Ground<'_>,
+        settings: [&Setting; 2],
+        plain: [&Trial; 2],
+    ) -> Result<Option<SpeedUp>, Error> {
+        if self.asked.slowdown.is_some() || settings[0] == settings[1] {
+            return Ok(None);
+        }
+        let mut jobs = Vec::new();
+        for setting in settings {
+            let job = self.job(setting, ground.resident)?;
+            jobs.push(intervals::at_ends(&job, &self.asked.changes)?.unwrap_or_else(|| job.clone()));
+            jobs.push(intervals::with_other_seed(&job).unwrap_or(job));
+        }
+        let runs = ground.bench.run("constants and seeds", jobs)?;
+        let [Ok(default_at_ends), Ok(default_seed), Ok(best_at_ends), Ok(best_seed)] = &runs[..] else {
+            return Ok(None);
+        };
+        let plain = plain.map(|trial| &trial.record);
+        let Some(speedup) = plain[1].speedup_over(plain[0]) else { return Ok(None) };
+        let constants = intervals::of_constants(plain, [default_at_ends, best_at_ends]);
+        let seeds = best_seed.speedup_over(default_seed).map(|other| (other / speedup).ln().abs());
+        Ok(constants.map(|constants| SpeedUp::new(speedup, Some(Uncertainty { seeds, ..constants }))))
     }
 
     fn seed_of(&self, input: &Input) -> Result<u64, Error> {

@@ -32,6 +32,11 @@ pub struct Tuned {
     pub tuned: TunedRun,
     /// Share of the default's objective that the tuned setting saves.
     pub gain: f64,
+    /// Least gain with assumed constants at the ends of their spread and under another seed; none where something else than
+    /// time was minimized.
+    pub gain_low: Option<f64>,
+    /// Largest gain.
+    pub gain_high: Option<f64>,
     /// Slowdown of the policy that moves nothing.
     pub first_touch_slowdown: Option<f64>,
     /// The parameters, those that matter most first.

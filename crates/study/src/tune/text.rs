@@ -36,6 +36,14 @@ impl Tuned {
         out.push('\n');
         out.push_str(&line("tuned", &self.tuned));
         out.push_str(&format!("; gain {}\n", tenth(self.gain)));
+        if let (Some(low), Some(high)) = (self.gain_low, self.gain_high) {
+            out.push_str(&format!(
+                "{:<12}{} to {} gain, as assumed constants and seeds move it\n",
+                "",
+                tenth(low),
+                tenth(high)
+            ));
+        }
         if let Some(slowdown) = self.first_touch_slowdown {
             out.push_str(&format!(
                 "{:<12}{:>10} {:>10} slower than all fast\n",
