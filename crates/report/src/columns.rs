@@ -1,5 +1,6 @@
 //! Runs as columns: one row per run, for CSV, Parquet and data frames.
 
+use crate::run::tiers_in_words;
 use crate::{Comparison, RunRecord, SpeedUp};
 use std::collections::BTreeMap;
 use terrace_model::{Stats, Value};
@@ -86,6 +87,11 @@ impl Columns {
             ("seconds_simulated", real(|run| run.seconds_simulated)),
             ("wall_seconds", real(|run| run.wall_seconds)),
             ("accesses_per_second", real(RunRecord::accesses_per_second)),
+            // No comma, so that a line can be split at commas.
+            (
+                "machine_tiers",
+                Column::Text(runs.iter().map(|run| Some(tiers_in_words(&run.tiers, "; "))).collect()),
+            ),
         ];
         let mut statistics: BTreeMap<String, Vec<Option<Number>>> = BTreeMap::new();
         for (row, run) in runs.iter().enumerate() {

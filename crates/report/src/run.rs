@@ -67,15 +67,20 @@ pub struct MachineTier {
     pub read_latency_ns: f64,
 }
 
-/// `zen4-cxl: dram 64.0 GiB at 95.0 ns, cxl 256 GiB at 250 ns`: a machine with its tiers.
-pub fn machine_in_words(machine: &str, tiers: &[MachineTier]) -> String {
+/// `dram 64.0 GiB at 95.0 ns, cxl 256 GiB at 250 ns`, with what stands between two.
+pub(crate) fn tiers_in_words(tiers: &[MachineTier], between: &str) -> String {
     let words = tiers.iter().map(|tier| {
         let latency = crate::format::significant(tier.read_latency_ns);
         format!("{} {} at {latency} ns", tier.name, crate::format::bytes(tier.capacity_bytes))
     });
+    words.collect::<Vec<_>>().join(between)
+}
+
+/// `zen4-cxl: dram 64.0 GiB at 95.0 ns, cxl 256 GiB at 250 ns`: a machine with its tiers.
+pub fn machine_in_words(machine: &str, tiers: &[MachineTier]) -> String {
     match tiers {
         [] => machine.to_owned(),
-        _ => format!("{machine}: {}", words.collect::<Vec<_>>().join(", ")),
+        _ => format!("{machine}: {}", tiers_in_words(tiers, ", ")),
     }
 }
 

@@ -10,6 +10,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use terrace_report::MachineTier;
 
 /// The file in the folder of a comparison.
 const FILE: &str = "results.json";
@@ -64,9 +65,20 @@ pub struct RunDifference {
     pub parameters: BTreeMap<String, (Option<String>, Option<String>)>,
 }
 
+/// A machine with its tiers, fastest first.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Machine {
+    /// Its name.
+    pub machine: String,
+    /// Its tiers; none in results of before they were written.
+    pub machine_tiers: Vec<MachineTier>,
+}
+
 /// What changed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Difference {
+    /// The machines of both sets, each once; one whose tiers changed twice.
+    pub machines: Vec<Machine>,
     /// Runs of both sets, in the order of the first.
     pub runs: Vec<RunDifference>,
     /// Runs that the second set does not have.
@@ -89,7 +101,19 @@ impl Difference {
 pub fn difference(before: &Path, after: &Path) -> Result<Difference, Error> {
     let (first, second) = (Set::read(before)?, Set::read(after)?);
     let mut rest: BTreeMap<&RunName, &Run> = second.runs.iter().map(|run| (&run.name, run)).collect();
-    let mut result = Difference { runs: Vec::new(), only_before: Vec::new(), only_after: Vec::new() };
+    let mut result = Difference {
+        machines: Vec::new(),
+        runs: Vec::new(),
+        only_before: Vec::new(),
+        only_after: Vec::new(),
+    };
+    for run in first.runs.iter().chain(&second.runs) {
+        let (machine, machine_tiers) = (run.name.machine.clone(), run.tiers.clone());
+        let machine = Machine { machine, machine_tiers };
+        if !result.machines.contains(&machine) {
+            result.machines.push(machine);
+        }
+    }
     for run in &first.runs {
         match rest.remove(&run.name) {
             Some(other) => result.runs.push(run.against(other)),
@@ -115,6 +139,7 @@ struct Set {
 
 struct Run {
     name: RunName,
+    tiers: Vec<MachineTier>,
     seconds: f64,
     parameters: BTreeMap<String, String>,
     statistics: BTreeMap<String, f64>,
@@ -156,8 +181,17 @@ impl Run {
         for key in ["accesses", "instructions", "cycles"] {
             statistics.extend(value.get(key).and_then(Value::as_f64).map(|number| (key.to_owned(), number)));
         }
+        let tiers = value.get("machine_tiers").and_then(Value::as_array).into_iter().flatten();
+        let tier = |tier: &Value| {
+            Some(MachineTier {
+                name: tier.get("name")?.as_str()?.to_owned(),
+                capacity_bytes: tier.get("capacity_bytes")?.as_u64()?,
+                read_latency_ns: tier.get("read_latency_ns")?.as_f64()?,
+            })
+        };
         Some(Run {
             name,
+            tiers: tiers.map(tier).collect::<Option<_>>()?,
             seconds: value.get("seconds_simulated")?.as_f64()?,
             parameters: parameters.map(|(key, value)| (key.clone(), words(value))).collect(),
             statistics,
@@ -247,6 +281,30 @@ mod tests {
         assert_eq!(a.parameters["core.count"], (Some("1".to_owned()), Some("2".to_owned())));
         assert_eq!((result.slower_by(0.05).count(), result.slower_by(0.2).count()), (1, 0));
         assert_eq!(difference(&before, &before).unwrap().slower_by(0.0).count(), 0);
+    }
+
+    #[test]
+    fn machines_are_named_with_their_tiers() {
+        let folder = tempfile::tempdir().unwrap();
+        let with_latency = |latency: f64| {
+            let mut one = run("a", 1.0, 5, "1");
+            let tier =
+                serde_json::json!({ "name": "dram", "capacity_bytes": 1 << 30, "read_latency_ns": latency });
+            one["machine_tiers"] = serde_json::json!([tier]);
+            one
+        };
+        let before = write(folder.path(), "before.json", &[with_latency(90.0)]);
+        let after = write(folder.path(), "after.json", &[with_latency(100.0)]);
+        let one = difference(&before, &before).unwrap();
+        assert!(
+            one.to_text(5).starts_with("Machine m: dram 1.00 GiB at 90.0 ns (reads, idle).\n"),
+            "{}",
+            one.to_text(5)
+        );
+        let two = difference(&before, &after).unwrap();
+        let latencies: Vec<f64> =
+            two.machines.iter().map(|one| one.machine_tiers[0].read_latency_ns).collect();
+        assert_eq!(latencies, [90.0, 100.0]);
     }
 
     #[test]

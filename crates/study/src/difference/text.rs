@@ -3,11 +3,16 @@
 use super::{Difference, Pair, RunDifference};
 use std::fmt::Write;
 use terrace_model::text;
+use terrace_report::machine_sentence;
 
 impl Difference {
     /// The difference in lines of 80 columns, with `most` statistics for each run.
     pub fn to_text(&self, most: usize) -> String {
         let mut out = String::new();
+        for machine in &self.machines {
+            out += &text::hanging("", &machine_sentence(&machine.machine, &machine.machine_tiers), 78);
+        }
+        out.push('\n');
         let (equal, changed): (Vec<_>, Vec<_>) = self.runs.iter().partition(|run| is_equal(run));
         for run in changed {
             for line in text::wrap(&run.name.to_string(), 80) {
