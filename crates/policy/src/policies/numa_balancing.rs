@@ -66,9 +66,18 @@ pub struct Parameters {
     #[parameter(
         default = "65536 MiB/s",
         range = "0 B/s"..="1000 TB/s",
-        source = "kernel/sched/fair.c, sysctl_numa_balancing_promote_rate_limit: 65536 MB, of 2^20 bytes each",
+        source = "kernel/sched/fair.c, sysctl_numa_balancing_promote_rate_limit: 65536 MB, of 2^20 bytes each; 30 in the \
+                  setup that the documentation of the tiering branches gives",
     )]
     pub rate_limit: BytesPerSec,
+    /// Over how long promotions are bounded by it: what is allowed and not used in that time is lost.
+    #[parameter(
+        default = "1 s",
+        range = "1 ns"..="5 h",
+        source = "kernel/sched/fair.c, numa_promotion_rate_limit: MSEC_PER_SEC",
+        scaled,
+    )]
+    pub rate_period: Time,
     /// Adapt the threshold to the rate limit.
     #[parameter(default = true, source = "kernel/sched/fair.c, numa_promotion_adjust_threshold: always")]
     pub adapt: bool,
@@ -89,6 +98,13 @@ pub struct Parameters {
     pub high_watermark: f64,
 }
 
+impl Parameters {
+    /// Bytes that may be promoted in a period of the rate limit.
+    fn allowance(&self) -> f64 {
+        self.rate_limit.0 * self.rate_period.as_secs()
+    }
+}
+
 /// Steps between nothing and twice the initial threshold (kernel/sched/fair.c, NUMA_MIGRATION_ADJUST_STEPS: 16).
 const STEPS: u64 = 16;
 
@@ -104,9 +120,9 @@ pub struct NumaBalancing {
     /// Base pages below the threshold since the last adaptation.
     candidates: u64,
     adapted: Moment,
-    /// Bytes that may be promoted in the current second, and when it began.
+    /// Bytes that may be promoted in the current period of the rate limit, and when it began.
     allowance: f64,
-    second: Moment,
+    allowed: Moment,
     started: bool,
     promoted: u64,
     limited: u64,
@@ -126,8 +142,8 @@ impl Published for NumaBalancing {
             threshold: p.hot_threshold,
             candidates: 0,
             adapted: Moment::START,
-            allowance: p.rate_limit.0,
-            second: Moment::START,
+            allowance: p.allowance(),
+            allowed: Moment::START,
             started: false,
             promoted: 0,
             limited: 0,
@@ -146,9 +162,9 @@ impl Policy for NumaBalancing {
         if !std::mem::replace(&mut self.started, true) {
             self.reclaim.arm(memory);
         }
-        if now.since(self.second) >= crate::spans::seconds(1) {
-            self.second = now;
-            self.allowance = self.parameters.rate_limit.0;
+        if now.since(self.allowed) >= self.parameters.rate_period {
+            self.allowed = now;
+            self.allowance = self.parameters.allowance();
         }
         let mut tick = false;
         let mut moves = Vec::new();
@@ -285,6 +301,22 @@ mod tests {
         assert!(!promoted_after(threshold, 900, true));
         assert!(!promoted_after("hot_threshold = \"400 ms\"\nwrite_factor = 1", 500, true));
         assert!(!promoted_after("rate_limit = \"1 kB/s\"", 300, false), "no page per second is allowed");
+    }
+
+    #[test]
+    fn promotions_are_bounded_in_each_period_of_the_rate_limit() {
+        let promoted = |parameters: &str| {
+            let mut driver = full(&format!(
+                "low_watermark = 0\nhigh_watermark = 0.2\nadapt = false\nrate_limit = \"41 kB/s\"\n{parameters}"
+            ));
+            driver.unmap(0, 0, 15);
+            driver.advance(millis(1100));
+            driver.touch_all(0, 100..140, false);
+            driver.advance(millis(1));
+            (100..140).filter(|vpn| in_fast(&driver, *vpn)).count()
+        };
+        assert_eq!(promoted(""), 10, "those of a second");
+        assert_eq!(promoted("rate_period = \"500 ms\""), 5, "those of half a second");
     }
 
     #[test]
