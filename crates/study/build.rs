@@ -1,6 +1,6 @@
 //! A checksum of all source that decides what a run's result is, so that results are kept across builds that differ in
-//! nothing else: the simulator with what it stands on, the inputs, and this crate, which makes the runs. Designs, machines and
-//! claims are not part of it, as each result is kept under its whole design and input.
+//! nothing else: the simulator with what it stands on, the inputs, and this crate, which makes the runs. Designs, machines
+//! and claims are not part of it, as each result is kept under its whole design and input.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};

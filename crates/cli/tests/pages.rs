@@ -15,7 +15,8 @@ const INDEX: u64 = 64 * GIB;
 const CACHE: u64 = 96 * GIB + 512 * MIB;
 const SPARSE: u64 = 128 * GIB + 512 * MIB;
 
-/// Filled once and freed again, memory in huge pages costs fewer faults: 5 times as fast on real machines (docs/src/check.md).
+/// Filled once and freed again, memory in huge pages costs fewer faults: 4 to 5 times as fast on real machines
+/// (docs/src/check.md).
 #[test]
 fn a_program_that_allocates_and_frees_wants_huge_pages() {
     let folder = tempfile::tempdir().unwrap();

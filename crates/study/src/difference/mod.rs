@@ -68,9 +68,9 @@ pub struct RunDifference {
 /// A machine with its tiers, fastest first.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Machine {
-    /// Its name.
+    /// Name.
     pub machine: String,
-    /// Its tiers; none in results of before they were written.
+    /// Tiers; none in results of before these were written.
     pub machine_tiers: Vec<MachineTier>,
 }
 

@@ -1,8 +1,8 @@
 //! Results of runs, kept for the next time.
 //!
-//! A run's result follows from the simulator's source, the design and the input, so it is looked up by these: a study that was
-//! stopped goes on where it was, and one whose claims have changed makes only the runs that are new. A build from another
-//! source of what decides results (`build.rs`) keeps results of its own.
+//! A run's result follows from the simulator's source, the design and the input, so it is looked up by these: a study that
+//! was stopped goes on where it was, and one whose claims have changed makes only the runs that are new. A build from
+//! another source of what decides results (`build.rs`) keeps results of its own.
 
 use crate::keeping::{Exact, ExactStats, cache_folder, short_name};
 use std::fs;
