@@ -4,7 +4,6 @@ mod common;
 
 use common::{json, stderr, terrace};
 use std::path::Path;
-use std::process::Command;
 
 /// Two structures, the first of which is used more; each is allocated in a line of its own.
 const PROGRAM: &str = r#"#include <stdlib.h>
@@ -22,10 +21,8 @@ int main(int argc, char **argv) {
 "#;
 
 fn compile(folder: &Path) -> std::path::PathBuf {
-    let (source, program) = (folder.join("tables.c"), folder.join("tables"));
-    std::fs::write(&source, PROGRAM).unwrap();
-    let built = Command::new("gcc").args(["-O1", "-g", "-o"]).arg(&program).arg(&source).status().unwrap();
-    assert!(built.success());
+    let program = folder.join("tables");
+    common::compile(&program, PROGRAM, &["-O1", "-g"]);
     program
 }
 

@@ -20,13 +20,11 @@ const SPARSE: u64 = 128 * GIB + 512 * MIB;
 #[test]
 fn a_program_that_allocates_and_frees_wants_huge_pages() {
     let folder = tempfile::tempdir().unwrap();
-    let (source, program) = (folder.path().join("memset.c"), folder.path().join("memset"));
+    let program = folder.path().join("memset");
     let text = "#include <stdlib.h>\n#include <string.h>\nint main(void) {\n    for (int i = 0; i < 3; i++) {\n        \
         char *p = malloc(72 << 20);\n        memset(p, i, 72 << 20);\n        __asm__ volatile(\"\" ::\"r\"(p) : \
         \"memory\");\n        free(p);\n    }\n}\n";
-    std::fs::write(&source, text).unwrap();
-    let mut compiler = std::process::Command::new("gcc");
-    assert!(compiler.args(["-O2", "-o"]).args([&program, &source]).status().unwrap().success());
+    common::compile(&program, text, &["-O2"]);
     let trace = folder.path().join("memset.trace");
     terrace().args(["record", "-o"]).arg(&trace).arg("--").arg(&program).assert().success();
     for machine in ["zen4-cxl", "zen5-turin"] {

@@ -203,12 +203,7 @@ fn why_a_program_cannot_be_recorded_is_said() {
         );
     }
     std::fs::remove_file(&program).unwrap();
-    let source = folder.path().join("program.c");
-    std::fs::write(&source, "int main(void) { return 0; }\n").unwrap();
-    let mut compiler = std::process::Command::new("gcc");
-    assert!(
-        compiler.arg("-fsanitize=address").arg("-o").args([&program, &source]).status().unwrap().success()
-    );
+    common::compile(&program, "int main(void) { return 0; }\n", &["-fsanitize=address"]);
     record("AddressSanitizer");
 }
 
@@ -237,11 +232,9 @@ fn a_program_that_is_recorded_without_its_privileges_says_so() {
 #[test]
 fn a_step_of_a_job_with_address_sanitizer_is_refused_before_it_takes_memory() {
     let folder = tempfile::tempdir().unwrap();
-    let (source, step) = (folder.path().join("step.c"), folder.path().join("step"));
-    std::fs::write(&source, "#include <stdio.h>\nint main(void) { puts(\"ran\"); return 0; }\n").unwrap();
-    let mut compiler = std::process::Command::new("gcc");
-    let built = compiler.arg("-fsanitize=address").arg("-o").args([&step, &source]).status().unwrap();
-    assert!(built.success(), "gcc with its library of AddressSanitizer");
+    let step = folder.path().join("step");
+    let source = "#include <stdio.h>\nint main(void) { puts(\"ran\"); return 0; }\n";
+    common::compile(&step, source, &["-fsanitize=address"]);
     let job = format!("{0}; echo status $?; exit 0", step.display());
     let record = |options: &[&str]| {
         let mut command = terrace();

@@ -390,18 +390,20 @@ mod tests {
         );
     }
 
+    fn ends_with(comparison: &Comparison, end: &str) {
+        let text = &comparison.conclusions()[0].text;
+        assert!(text.ends_with(end), "{text}");
+    }
+
     #[test]
     fn a_winner_above_a_bound_says_how_that_can_be() {
         let mut comparison = test_data::comparison();
         comparison.runs[2].seconds_simulated = 0.0009;
         comparison.runs[2].stats.count("core.cycles.os", 300, terrace_model::Unit::Cycles);
-        let text = &comparison.conclusions()[0].text;
-        assert!(
-            text.ends_with(
-                "The bound, perfect-tlb, is 1.11x. native-2m can be above it: perfect-tlb takes away address translation \
-                 alone, and native-2m also saves 38% of its cycles in the operating system."
-            ),
-            "{text}"
+        ends_with(
+            &comparison,
+            "The bound, perfect-tlb, is 1.11x. native-2m can be above it: perfect-tlb takes away address translation \
+             alone, and native-2m also saves 38% of its cycles in the operating system.",
         );
     }
 
@@ -411,13 +413,10 @@ mod tests {
         comparison.runs.remove(1);
         comparison.runs[1].seconds_simulated = 0.00125;
         comparison.runs[1].stats.count("core.cycles.os", 750, terrace_model::Unit::Cycles);
-        let text = &comparison.conclusions()[0].text;
-        assert!(
-            text.ends_with(
-                "The bound, perfect-tlb, is 0.80x. native-4k can be above it: perfect-tlb takes away address translation \
-                 alone, and native-4k also saves 60% of its cycles in the operating system."
-            ),
-            "{text}"
+        ends_with(
+            &comparison,
+            "The bound, perfect-tlb, is 0.80x. native-4k can be above it: perfect-tlb takes away address translation \
+             alone, and native-4k also saves 60% of its cycles in the operating system.",
         );
     }
 
@@ -428,9 +427,8 @@ mod tests {
         ideal.design = "ideal-coherence".to_owned();
         ideal.parameters = vec![("translation.coherence".to_owned(), "\"ideal\"".to_owned())];
         assert!(ideal.is_bound());
-        let conclusion = &comparison.conclusions()[0];
-        assert_eq!(conclusion.winner.as_deref(), Some("native-2m"));
-        assert!(conclusion.text.ends_with("The bound, ideal-coherence, is 2.00x."), "{}", conclusion.text);
+        assert_eq!(comparison.conclusions()[0].winner.as_deref(), Some("native-2m"));
+        ends_with(&comparison, "The bound, ideal-coherence, is 2.00x.");
     }
 
     #[test]

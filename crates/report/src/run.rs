@@ -57,7 +57,7 @@ pub struct RunRecord {
 }
 
 /// A tier of a simulated machine.
-#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, serde::Deserialize, serde::Serialize)]
 pub struct MachineTier {
     /// The tier's name.
     pub name: String,

@@ -8,6 +8,7 @@
 //! policies do, which draw at random.
 
 use crate::Error;
+use crate::bench::Bench;
 use crate::check::{SpreadOf, parse_spread};
 use crate::designs::{Changes, Job};
 use crate::input::Input;
@@ -201,6 +202,23 @@ fn uncertainty(
         _ => None,
     };
     Some(Uncertainty { seeds: seed.map(|factor| factor.ln().abs()), ..constants })
+}
+
+/// How far constants move the speed-up of the second job over the first, whose runs as they are were made; nothing where a
+/// run at the ends fails.
+pub(crate) fn of_jobs(
+    bench: &Bench<'_>,
+    jobs: [&Job; 2],
+    changes: &Changes,
+    plain: [&RunRecord; 2],
+) -> Result<Option<Uncertainty>, Error> {
+    let mut others = Vec::new();
+    for job in jobs {
+        others.push(at_ends(job, changes)?.unwrap_or_else(|| job.clone()));
+    }
+    let runs = bench.run("constants at their ends", others)?;
+    let [Ok(first), Ok(second)] = &runs[..] else { return Ok(None) };
+    Ok(of_constants(plain, [first, second]))
 }
 
 /// How far constants move the speed-up of the second run over the first, both as they are and with constants at the ends of

@@ -11,6 +11,9 @@ use crate::translation::Point;
 /// No processor has as many cycles per second: additions that seem to come so fast take less than a cycle each.
 const FASTEST: f64 = 10e9;
 
+/// Why the ways of no TLB are measured.
+const WAYS_UNSEEN: &str = "the rise is at the number of entries however many ways there are";
+
 /// Returns cycles per second.
 pub fn core(sheet: &mut Sheet, machine: &Measured, base: &Base) -> f64 {
     sheet.line("[core]");
@@ -77,8 +80,7 @@ pub fn translation(sheet: &mut Sheet, machine: &Measured, base: &Base, clock: f6
     if base.first_tlbs.iter().any(|array| array.sizes.iter().any(|size| size == "1g")) {
         sheet.assume("translation.l1d.1g", "memory has too few pages of 1 GiB");
     }
-    sheet
-        .assume("translation.l1d.*.ways", "the rise is at the number of entries however many ways there are");
+    sheet.assume("translation.l1d.*.ways", WAYS_UNSEEN);
     let latency = small.first.filter(|knee| knee.beyond > 0.0);
     if let Some(knee) = latency {
         sheet.line("[translation.l2]");
@@ -174,10 +176,7 @@ fn second_tlbs(sheet: &mut Sheet, machine: &Measured, base: &Base) {
         }
         sheet.line("");
     }
-    sheet.assume(
-        "translation.l2.array.*.ways",
-        "the rise is at the number of entries however many ways there are",
-    );
+    sheet.assume("translation.l2.array.*.ways", WAYS_UNSEEN);
     let others = (0..base.second_tlbs.len()).filter(|number| *number != at);
     let others: Vec<String> = others.map(|number| format!("translation.l2.array.{number}.entries")).collect();
     if !others.is_empty() {

@@ -9,7 +9,7 @@ use crate::processor::{Cache, Processor};
 use crate::spread::Spread;
 use crate::translation::{Point, Walks};
 use proptest::prelude::*;
-use terrace_sim::design::Library;
+use terrace_sim::design::{Library, Resolved};
 use terrace_sim::memory::Device;
 
 mod ledger;
@@ -347,13 +347,12 @@ fn a_disturbed_measurement_says_so() {
     assert!(write(&machine, &base(), "2026-11-23").contains("had 30 % of a processor"));
 }
 
-/// Errors: what the design's parser says.
-fn parse(text: &str) -> Result<terrace_sim::design::Design, String> {
+/// A design on the machine that is written so. Errors: what the design's parser says.
+fn parse(text: &str) -> Result<Resolved, String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("here.toml");
     std::fs::write(&path, text).unwrap();
-    let resolved = Library::embedded().design("native-4k", path.to_str(), &[]);
-    resolved.map(|resolved| resolved.design).map_err(|error| error.to_string())
+    Library::embedded().design("native-4k", path.to_str(), &[]).map_err(|error| error.to_string())
 }
 
 #[test]
@@ -362,8 +361,8 @@ fn every_preset_can_be_extended() {
         let base = base_of(machine.name.as_ref());
         for measured in [zen5(), with_two_nodes()] {
             let text = write(&measured, &base, "2026-11-23");
-            let design = parse(&text).unwrap_or_else(|error| panic!("{}: {error}\n{text}", base.name));
-            assert!(design.tiers.len() >= measured.memory.len(), "{}", base.name);
+            let resolved = parse(&text).unwrap_or_else(|error| panic!("{}: {error}\n{text}", base.name));
+            assert!(resolved.design.tiers.len() >= measured.memory.len(), "{}", base.name);
         }
     }
 }
@@ -446,9 +445,9 @@ proptest! {
     fn whatever_is_measured_is_a_machine(machine in any_machine(), preset in 0usize..3) {
         let base = base_of(["zen4-cxl", "zen5-turin", "skylake-6140"][preset]);
         let text = write(&machine, &base, "2026-11-23");
-        let design = parse(&text);
-        prop_assert!(design.is_ok(), "{}\n{text}", design.unwrap_err());
-        prop_assert!(design.unwrap().tiers.len() >= machine.memory.len());
+        let resolved = parse(&text);
+        prop_assert!(resolved.is_ok(), "{}\n{text}", resolved.unwrap_err());
+        prop_assert!(resolved.unwrap().design.tiers.len() >= machine.memory.len());
         // Each value lies in its spread.
         let table: toml::Table = text.parse().unwrap();
         for entry in value(&table, "ledger.spread").as_array().unwrap() {

@@ -31,6 +31,15 @@ pub fn json(command: &mut Command) -> serde_json::Value {
     serde_json::from_str(&stdout(command)).expect("output is JSON")
 }
 
+/// Compiles a program of C, whose source is left beside it.
+pub fn compile(program: &Path, source: &str, options: &[&str]) {
+    let file = program.with_extension("c");
+    std::fs::write(&file, source).expect("the folder is writable");
+    let mut compiler = std::process::Command::new("gcc");
+    let built = compiler.args(options).arg("-o").args([program, &file]).status();
+    assert!(built.expect("gcc is installed").success(), "gcc {options:?}");
+}
+
 /// The root of the repository.
 pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository exists")

@@ -277,14 +277,9 @@ impl Question<'_> {
         if !self.asked.intervals {
             return Ok(None);
         }
-        let mut at_ends = Vec::new();
-        for job in [&self.all_fast, job] {
-            at_ends.push(intervals::at_ends(job, &self.asked.changes)?.unwrap_or_else(|| job.clone()));
-        }
-        let runs = bench.run("constants at their ends", at_ends)?;
-        let [Ok(fast_at_ends), Ok(run_at_ends)] = &runs[..] else { return Ok(None) };
+        let jobs = [&self.all_fast, job];
         let plain = [all_fast, &found.record];
-        let Some(constants) = intervals::of_constants(plain, [fast_at_ends, run_at_ends]) else {
+        let Some(constants) = intervals::of_jobs(bench, jobs, &self.asked.changes, plain)? else {
             return Ok(None);
         };
         let times = 1.0 + found.slowdown();

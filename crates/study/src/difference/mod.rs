@@ -5,7 +5,7 @@
 mod text;
 
 use crate::Error;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -181,17 +181,10 @@ impl Run {
         for key in ["accesses", "instructions", "cycles"] {
             statistics.extend(value.get(key).and_then(Value::as_f64).map(|number| (key.to_owned(), number)));
         }
-        let tiers = value.get("machine_tiers").and_then(Value::as_array).into_iter().flatten();
-        let tier = |tier: &Value| {
-            Some(MachineTier {
-                name: tier.get("name")?.as_str()?.to_owned(),
-                capacity_bytes: tier.get("capacity_bytes")?.as_u64()?,
-                read_latency_ns: tier.get("read_latency_ns")?.as_f64()?,
-            })
-        };
+        let tiers = value.get("machine_tiers").map_or(Ok(Vec::new()), Vec::deserialize).ok()?;
         Some(Run {
             name,
-            tiers: tiers.map(tier).collect::<Option<_>>()?,
+            tiers,
             seconds: value.get("seconds_simulated")?.as_f64()?,
             parameters: parameters.map(|(key, value)| (key.clone(), words(value))).collect(),
             statistics,

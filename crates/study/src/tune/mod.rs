@@ -391,21 +391,16 @@ impl Tuning<'_> {
         if self.asked.slowdown.is_some() || settings[0] == settings[1] {
             return Ok(None);
         }
-        let mut jobs = Vec::new();
-        for setting in settings {
-            let job = self.job(setting, ground.resident)?;
-            jobs.push(intervals::at_ends(&job, &self.asked.changes)?.unwrap_or_else(|| job.clone()));
-            jobs.push(intervals::with_other_seed(&job).unwrap_or(job));
-        }
-        let runs = ground.bench.run("constants and seeds", jobs)?;
-        let [Ok(default_at_ends), Ok(default_seed), Ok(best_at_ends), Ok(best_seed)] = &runs[..] else {
-            return Ok(None);
-        };
+        let jobs = [self.job(settings[0], ground.resident)?, self.job(settings[1], ground.resident)?];
         let plain = plain.map(|trial| &trial.record);
         let Some(speedup) = plain[1].speedup_over(plain[0]) else { return Ok(None) };
-        let constants = intervals::of_constants(plain, [default_at_ends, best_at_ends]);
-        let seeds = best_seed.speedup_over(default_seed).map(|other| (other / speedup).ln().abs());
-        Ok(constants.map(|constants| SpeedUp::new(speedup, Some(Uncertainty { seeds, ..constants }))))
+        let constants = intervals::of_jobs(&ground.bench, jobs.each_ref(), &self.asked.changes, plain)?;
+        let Some(constants) = constants else { return Ok(None) };
+        let reseeded = jobs.map(|job| intervals::with_other_seed(&job).unwrap_or(job));
+        let runs = ground.bench.run("another seed", reseeded.into())?;
+        let [Ok(default), Ok(best)] = &runs[..] else { return Ok(None) };
+        let seeds = best.speedup_over(default).map(|other| (other / speedup).ln().abs());
+        Ok(Some(SpeedUp::new(speedup, Some(Uncertainty { seeds, ..constants }))))
     }
 
     fn seed_of(&self, input: &Input) -> Result<u64, Error> {

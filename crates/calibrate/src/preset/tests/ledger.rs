@@ -1,13 +1,9 @@
 //! The ledger of a calibrated machine.
 
 use super::*;
-use terrace_sim::design::Resolved;
 
 fn resolve(measured: &Measured, preset: &str) -> Resolved {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("here.toml");
-    std::fs::write(&path, write(measured, &base_of(preset), "2026-11-23")).unwrap();
-    Library::embedded().design("native-4k", path.to_str(), &[]).unwrap()
+    parse(&write(measured, &base_of(preset), "2026-11-23")).unwrap()
 }
 
 /// What a design chooses, whatever its machine.
