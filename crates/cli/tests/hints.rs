@@ -107,6 +107,24 @@ fn reports_name_the_line_that_allocates() {
     let named: Vec<&str> = found.iter().map(|(_, line)| line.as_str()).collect();
     assert_eq!(named, ["tables.c:4", "tables.c:5"], "{found:?}");
     assert!(found.iter().all(|(name, _)| name.starts_with("main+0x")), "{found:?}");
+    let advise = |more: &[&str]| {
+        let mut command = terrace();
+        command.current_dir(folder.path());
+        command.args(["advise", "--pages", "--fidelity", "translation", "--policies", "thp"]).args(more);
+        command.arg("--trace").arg(&trace);
+        command
+    };
+    let document = json(&mut advise(&["--json", "-"]));
+    let regions = document["regions"].as_array().unwrap();
+    let touched = |site: &str| {
+        regions.iter().find(|one| one["line"] == site).and_then(|one| one["touched_bytes"].as_u64()).unwrap()
+    };
+    assert_eq!(touched("tables.c:4"), 256 << 10);
+    // A quarter of what was allocated, and the page of its first byte.
+    assert!((256 << 10..=272 << 10).contains(&touched("tables.c:5")));
+    let text = String::from_utf8(advise(&[]).output().unwrap().stdout).unwrap();
+    let shown = text.lines().find(|line| line.ends_with("  tables.c:5"));
+    assert!(shown.is_some_and(|line| line.starts_with("main+0x")), "{text}");
     // The same bytes, but nobody can know that.
     std::fs::File::open(&program).unwrap().set_modified(std::time::SystemTime::now()).unwrap();
     assert_eq!(lines().len(), 0);

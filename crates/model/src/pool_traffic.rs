@@ -51,6 +51,8 @@ pub struct PoolInterval {
 pub struct StructureTraffic {
     /// The structure's allocation site.
     pub name: String,
+    /// Source file and line of the call; empty where unknown.
+    pub code_line: String,
     /// All that was allocated there.
     pub bytes: u64,
     /// Loads and stores of lines that no cache of the GPU held, by the memory that they went to.

@@ -37,6 +37,9 @@ struct Direction {
 #[derive(Serialize)]
 struct Structure<'a> {
     name: &'a str,
+    /// Source file and line of the call that allocates it.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    code_line: &'a str,
     bytes: u64,
     lines: BTreeMap<&'a str, u64>,
 }
@@ -56,6 +59,7 @@ impl Pools<'_> {
         });
         let structures = traffic.structures.iter().map(|one| Structure {
             name: &one.name,
+            code_line: &one.code_line,
             bytes: one.bytes,
             lines: traffic
                 .pools
@@ -95,13 +99,19 @@ mod tests {
             link: Some(PoolLink { to_cpu: 1e9, to_gpu: 2e9 }),
             interval_seconds: 1e-6,
             intervals: vec![interval(64), interval(128)],
-            structures: vec![StructureTraffic { name: "grid".to_owned(), bytes: 4096, lines: vec![5, 7] }],
+            structures: vec![StructureTraffic {
+                name: "grid".to_owned(),
+                code_line: "grid.c:7".to_owned(),
+                bytes: 4096,
+                lines: vec![5, 7],
+            }],
         };
         let document = serde_json::to_value(Pools::of(&traffic)).unwrap();
         let text = |path: &str| document.pointer(path).unwrap().as_str().unwrap().to_owned();
         assert_eq!(text("/memories/0/demand_bytes"), "64 128");
         assert_eq!(text("/memories/1/migration_bytes"), "64 128");
         assert_eq!(text("/link/to_cpu/bytes"), "128 256");
+        assert_eq!(document["structures"][0]["code_line"], "grid.c:7");
         assert_eq!(document["structures"][0]["lines"], serde_json::json!({"gddr": 5, "ddr": 7}));
     }
 }

@@ -162,6 +162,7 @@ fn pools_of(change: &Change, profile: &Profile) -> Option<PoolTraffic> {
     };
     let structure = |name: &str, mib: u64, lines: [u64; 2]| StructureTraffic {
         name: name.to_owned(),
+        code_line: String::new(),
         bytes: mib << 20,
         lines: lines.into(),
     };

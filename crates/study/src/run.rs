@@ -5,20 +5,22 @@ use crate::fanout::{Branch, FanOut, Observer};
 use crate::figures;
 use crate::first_pass;
 use crate::input::{Ending, Input};
-use crate::observer::InputObserver;
+use crate::observer::{Code, InputObserver};
 use crate::progress::{Watched, share};
 use crate::simulation::Settings;
 use crate::threads;
+use crate::words::with_names_demangled;
 use crossbeam_channel::{Sender, unbounded};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::ScopedJoinHandle;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 use terrace_policy::Profile;
 use terrace_report::{InputSummary, MachineTier, RunRecord};
 use terrace_sim::design::{Design, Resolved};
 use terrace_sim::memory::Device;
 use terrace_sim::{AccessPath, MemoryMap, OpenPolicy, Options, PartUse, PlacementMap, SimError};
-use terrace_trace::{EventSource, SourceError};
+use terrace_trace::{EventSource, SourceError, demangled};
 
 /// What came of one input.
 #[derive(Default)]
@@ -29,6 +31,8 @@ pub struct InputResult {
     pub runs: Vec<RunRecord>,
     /// The parts of the programs, of each run, where they were asked for.
     pub parts: Vec<Vec<PartUse>>,
+    /// Source file and line of the parts that are allocation sites, by the name that is shown; where they are known.
+    pub lines: BTreeMap<String, String>,
     /// What went wrong, one message each.
     pub failures: Vec<String>,
     /// The recorded program, which may still run.
@@ -41,6 +45,28 @@ impl InputResult {
     /// That of an input on which nothing could be run.
     fn failed(name: String, why: &str) -> InputResult {
         InputResult { failures: vec![format!("{name}: {why}")], name, ..InputResult::default() }
+    }
+
+    /// Finds the source lines of the allocation sites that the results name, for a program of this machine that was recorded
+    /// at this time.
+    fn find_lines(&mut self, code: &Code, recorded: SystemTime) {
+        let structures =
+            self.runs.iter().filter_map(|run| run.pools.as_ref()).flat_map(|pools| &pools.structures);
+        let parts = self.parts.iter().flatten().filter(|part| part.part.is_structure);
+        let recorded_names = structures.map(|one| &one.name).chain(parts.map(|part| &part.part.name));
+        let mut shown: BTreeSet<String> = recorded_names.map(|name| demangled(name).into_owned()).collect();
+        let rows = self.summary.iter().flat_map(|summary| &summary.heat.rows);
+        shown.extend(rows.map(|row| row.name.clone()));
+        self.lines = code.lines(shown.iter().map(String::as_str), recorded);
+        let line = |name: &str| self.lines.get(name).cloned().unwrap_or_default();
+        for row in self.summary.iter_mut().flat_map(|summary| &mut summary.heat.rows) {
+            row.line = line(&row.name);
+        }
+        for pools in self.runs.iter_mut().filter_map(|run| run.pools.as_mut()) {
+            for structure in &mut pools.structures {
+                structure.code_line = line(&demangled(&structure.name));
+            }
+        }
     }
 
     /// Takes what came of the jobs; nothing stands for one that is no result, and says why elsewhere.
@@ -156,7 +182,7 @@ fn simulate_with(
         parameters: design.parameters.iter().map(|p| (p.key.clone(), p.value.clone())).collect(),
         left_out: outcome.left_out,
         command,
-        notes: outcome.notes,
+        notes: outcome.notes.iter().map(|note| with_names_demangled(note)).collect(),
         timeline: Vec::new(),
         contiguity_over_time: outcome.contiguity,
         pools: outcome.pools,
@@ -372,11 +398,12 @@ fn one_input(
         outcome => Some(outcome),
     });
     result.take(jobs, outcomes.collect());
-    let observer = std::mem::take(&mut *observed.lock().unwrap_or_else(PoisonError::into_inner));
-    result.summary = Some(match recorded {
-        Some(at) => observer.finish_with_lines(&name, &header, at),
-        None => observer.finish(&name, &header),
-    });
+    let mut observer = std::mem::take(&mut *observed.lock().unwrap_or_else(PoisonError::into_inner));
+    let code = observer.take_code();
+    result.summary = Some(observer.finish(&name, &header));
+    if let Some(at) = recorded {
+        result.find_lines(&code, at);
+    }
     result
 }
 

@@ -1,4 +1,6 @@
-//! Commands that repeat a run, as a shell takes them.
+//! Commands that repeat a run, as a shell takes them, and sentences as people read them.
+
+use terrace_trace::demangled;
 
 /// A word as a shell takes it.
 pub fn shell_quote(word: &str) -> String {
@@ -15,9 +17,26 @@ pub fn shell_join<S: AsRef<str>>(words: impl IntoIterator<Item = S>) -> String {
     words.into_iter().map(|word| shell_quote(word.as_ref())).collect::<Vec<_>>().join(" ")
 }
 
+/// A sentence in which the names of functions are as their source has them.
+pub fn with_names_demangled(sentence: &str) -> String {
+    let readable = |word: &str| {
+        let name = word.trim_end_matches([',', '.', ':', ';']);
+        format!("{}{}", demangled(name), &word[name.len()..])
+    };
+    sentence.split(' ').map(readable).collect::<Vec<_>>().join(" ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_in_a_sentence_are_readable() {
+        let note = "hint BO, in the fast tier: _ZN7Minisat3vecIiE8capacityEi+0x6f, main+0x12, _Zx";
+        let expected = "hint BO, in the fast tier: Minisat::vec<int>::capacity(int)+0x6f, main+0x12, _Zx";
+        assert_eq!(with_names_demangled(note), expected);
+        assert_eq!(with_names_demangled("A run of 1.5 s, and  so on."), "A run of 1.5 s, and  so on.");
+    }
 
     #[test]
     fn quoting_survives_a_shell() {

@@ -86,7 +86,7 @@ export type Pools = {
   interval_seconds: number;
   memories: { name: string; bytes_per_second: number; demand_bytes: string; migration_bytes: string }[];
   link?: { to_cpu: { bytes_per_second: number; bytes: string }; to_gpu: { bytes_per_second: number; bytes: string } };
-  structures: { name: string; bytes: number; lines: Record<string, number> }[];
+  structures: { name: string; code_line?: string; bytes: number; lines: Record<string, number> }[];
 };
 
 /** Against the baseline of the same input. */

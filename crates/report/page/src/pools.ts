@@ -179,8 +179,10 @@ function columns(run: Pooled): Column<Structure>[] {
   const names = run.pools.memories.map((one) => one.name);
   const lines = (one: Structure) => total(names.map((name) => one.lines[name] ?? 0));
   const all = total(run.pools.structures.map(lines));
+  const codeLines: Column<Structure>[] = run.pools.structures.some((one) => one.code_line) ? [{ key: "code_line", title: "Line", help: "Source file and line of the call that allocates it", value: (one) => one.code_line ?? "" }] : [];
   return [
     { key: "name", title: "Structure", help: "The place that allocates it", value: (one) => basename(one.name) },
+    ...codeLines,
     { key: "bytes", title: "Size", help: "All that was allocated there", value: (one) => one.bytes, text: bytes },
     { key: "share", title: "Share", help: "Of all accesses of named structures that reached memory", value: (one) => (all > 0 ? lines(one) / all : null), text: percent },
     { key: "lines", title: "Lines", help: "Loads and stores of lines that no cache of the GPU held", value: lines, text: count },

@@ -210,7 +210,33 @@ const tests = {
       assert.equal(rows[at], known ? String(run.speedup.low) : undefined);
       if (known) assert.ok(run.speedup.low < run.speedup.value && run.speedup.value < run.speedup.high);
     });
-    // Every bar but that of the baseline has a length that can be seen.
+    // Every bar but that of the baseline goes to its side, as long as its number says, and can be seen.
+    const drawn = await page.$$eval("#speedup .chart", (all) =>
+      all.map((one) =>
+        [...one.querySelectorAll("svg path")]
+          .filter((path) => path.getAttribute("stroke"))
+          .map((path) => path.getBBox())
+          .filter((box) => box.width > 0 && box.height > 12 && box.height < 30)
+          .sort((a, b) => a.y - b.y)
+          .map(({ x, width }) => [x, width]),
+      ),
+    );
+    const inputs = [...new Set(timed.map((run) => run.input))];
+    assert.equal(drawn.length, inputs.length);
+    inputs.forEach((input, at) => {
+      const values = timed.filter((run) => run.input === input && run.speedup.value !== 1).map((run) => run.speedup.value - 1);
+      const bars = drawn[at];
+      assert.equal(bars.length, values.length, `bars of ${input}`);
+      const longest = values.reduce((best, value, bar) => (Math.abs(value) > Math.abs(values[best]) ? bar : best), 0);
+      const zero = bars[longest][0] + (values[longest] < 0 ? bars[longest][1] : 0);
+      values.forEach((value, bar) => {
+        const [x, width] = bars[bar];
+        const expected = Math.max(3, (bars[longest][1] * Math.abs(value)) / Math.abs(values[longest]));
+        // A dashed line lies inside of its bar.
+        assert.ok(width >= 1.5 && Math.abs(width - expected) < 2.5, `${input}: ${value} is ${width} long, not ${expected}`);
+        assert.ok(Math.abs((value < 0 ? x + width : x) - zero) < 2, `${input}: ${value} begins at ${x}, not ${zero}`);
+      });
+    });
     const texts = await page.$$eval("#speedup .chart", (all) => all.map((one) => [...one.querySelectorAll("svg text")].map((text) => text.textContent)));
     const differences = texts.flat().filter((text) => /^[+\u2212]?\d.*%$/.test(text));
     assert.ok(differences.some((text) => text.startsWith("+")) && texts.flat().includes("baseline"), String(texts[0]));

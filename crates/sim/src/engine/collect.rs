@@ -184,6 +184,7 @@ fn stats(engine: &Engine, now: Time) -> Stats {
     stats.count("os.copy_on_write_faults", os.copy_on_write_faults, Unit::Count);
     stats.count("os.huge_fallbacks", os.huge_fallbacks, Unit::Count);
     stats.count("os.huge_occupied", os.huge_occupied, Unit::Count);
+    stats.count("os.huge_unfit", os.huge_unfit, Unit::Count);
     stats.count("os.splits", os.splits, Unit::Count);
     shared.shootdowns.count_into("os", &mut stats);
     if let Some(hypervisor) = &shared.hypervisor {
@@ -349,6 +350,13 @@ fn notes(engine: &Engine, stats: &Stats, counted: u64, of_the_policy: Vec<String
         "os.huge_occupied",
         "pages came smaller than the design wants, since smaller pages lay in the place of the larger one already",
     );
+    // Every program has some; they matter once they would fill a huge page.
+    if stats.integer("os.huge_unfit") >= PageSize::Huge.base_pages() {
+        about(
+            "os.huge_unfit",
+            "pages came smaller than the design wants, since the larger one would reach beyond their mapping",
+        );
+    }
     about(
         "host.huge_fallbacks",
         "pages of the host came smaller than it wants, for want of an aligned free block",

@@ -57,6 +57,7 @@ impl StructureCounter {
         let mut all: Vec<StructureTraffic> = counted
             .map(|((_, name, bytes), lines)| StructureTraffic {
                 name: name.to_owned(),
+                code_line: String::new(),
                 bytes,
                 lines: lines.to_vec(),
             })
@@ -88,6 +89,7 @@ mod tests {
         counter.count(space, VirtAddr(0x3_0000), TierId(0));
         let structure = |name: &str, lines: [u64; 2]| StructureTraffic {
             name: name.to_owned(),
+            code_line: String::new(),
             bytes: 4096,
             lines: lines.into(),
         };

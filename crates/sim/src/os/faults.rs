@@ -36,6 +36,9 @@ impl Os {
     pub fn fault(&mut self, space: SpaceId, addr: VirtAddr, wishes: &[Wish]) -> Result<Fault, OsError> {
         let (start, area) = self.area_at_fault(space, addr);
         let wanted = self.wanted_size(addr, start, &area);
+        if wanted == PageSize::Base && self.pages == PagePolicy::Thp && may_be_huge(&area) {
+            self.counters.huge_unfit += 1;
+        }
         let granted = wishes.iter().find_map(|wish| self.grant(space, addr, start, &area, wanted, wish));
         let (Block { frame, zeroed }, size) = match granted {
             Some(granted) => granted,
@@ -174,9 +177,8 @@ impl Os {
             PagePolicy::Giant => PageSize::Giant,
             PagePolicy::Thp => {
                 let page = AddressRange::of_page(addr, PageSize::Huge);
-                let anonymous = matches!(area.kind, MapKind::Anonymous | MapKind::Heap | MapKind::Stack);
                 let inside = page.start >= start && page.end() <= area.end;
-                if area.kind == MapKind::HugeTlb || (anonymous && inside && area.huge_advice != Some(false)) {
+                if area.kind == MapKind::HugeTlb || (inside && may_be_huge(area)) {
                     PageSize::Huge
                 } else {
                     PageSize::Base
@@ -253,4 +255,10 @@ impl Os {
         }
         own.filter(|&tier| tier != first).find_map(|tier| self.take(tier, size, owner))
     }
+}
+
+/// Whether an area may have huge pages, as far as it is large enough.
+fn may_be_huge(area: &Area) -> bool {
+    matches!(area.kind, MapKind::Anonymous | MapKind::Heap | MapKind::Stack)
+        && area.huge_advice != Some(false)
 }

@@ -3,6 +3,7 @@
 mod address_space;
 mod bench;
 mod changes;
+mod counters;
 mod entry;
 mod events;
 mod faults;

@@ -233,6 +233,36 @@ fn transparent_huge_pages_fall_back_where_no_aligned_block_is_free() {
 }
 
 #[test]
+fn mappings_that_hold_no_aligned_huge_page_are_no_want_of_memory() {
+    let mut program = Program::new();
+    // Half of each of two places of 2 MiB.
+    program.map(DATA + MIB, 2 * MIB);
+    for page in 0..512 {
+        program.write(DATA + MIB + page * PAGE);
+    }
+    let design = with_pages(small(), PagePolicy::Thp);
+    for fidelity in ALL {
+        let outcome = program.run(&design, fidelity);
+        let names = ["os.faults_by_size.4k", "os.huge_fallbacks", "os.huge_occupied", "os.huge_unfit"];
+        assert_eq!(counts(&outcome, names), [512, 0, 0, 512]);
+        let noted = |what: &str| outcome.notes.iter().any(|note| note.contains(what));
+        assert!(noted(
+            "512 pages came smaller than the design wants, since the larger one would reach beyond"
+        ));
+    }
+    // The program wants none.
+    let mut program = Program::new();
+    program.map(DATA, 64 * PAGE);
+    program.event(Event::Advise { range: AddressRange::new(DATA, 64 * PAGE), advice: Advice::NoHugePage });
+    let outcome = program.write(DATA).run(&design, Fidelity::Full);
+    assert_eq!(counts(&outcome, ["os.faults_by_size.4k", "os.huge_unfit"]), [1, 0]);
+    // Nor does the design.
+    let mut program = Program::new();
+    let outcome = program.map(DATA, 64 * PAGE).write(DATA).run(&small(), Fidelity::Full);
+    assert_eq!(counts(&outcome, ["os.faults_by_size.4k", "os.huge_unfit"]), [1, 0]);
+}
+
+#[test]
 fn a_hole_in_a_huge_page_splits_it() {
     let mut program = Program::new();
     program.map(DATA, 2 * MIB).write(DATA).unmap(DATA + 4 * PAGE, 2 * PAGE);

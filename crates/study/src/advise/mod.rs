@@ -406,10 +406,11 @@ impl Question<'_> {
                     false => "",
                 };
                 remarks.push(format!(
-                    "Interval: with assumed constants at the ends of their spread, and the seeds, the slowdown lies between \
-                     {} and {}.{consequence}",
-                    tenth(low),
-                    tenth(high),
+                    "Interval: with assumed constants at the ends of their spread, and the seeds, the slowdown {}.{consequence}",
+                    match tenth(low) == tenth(high) {
+                        true => format!("stays {}", tenth(low)),
+                        false => format!("lies between {} and {}", tenth(low), tenth(high)),
+                    },
                 ));
             }
             if input.reseeded(1).is_none() {

@@ -36,9 +36,10 @@ impl MemoryAdvice {
                 let saving = best.saving.map_or(String::new(), |saving| {
                     format!("; it saves {} of the memory's price", tenth(saving))
                 });
-                let interval = best
-                    .slowdown_interval
-                    .map_or(String::new(), |[low, high]| format!(" ({} to {})", tenth(low), tenth(high)));
+                let ends = best.slowdown_interval.map(|ends| ends.map(tenth));
+                // Ends that are written alike say nothing.
+                let ends = ends.filter(|[low, high]| low != high);
+                let interval = ends.map_or(String::new(), |[low, high]| format!(" ({low} to {high})"));
                 say(&format!(
                     "{} of the memory in use can be slow ({}), under {} with {} fast: {} slower{interval}{saving}.",
                     percent((best.slow_share * 100.0).round() / 100.0),

@@ -5,36 +5,34 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::SystemTime;
 use terrace_recorder::Places;
-use terrace_report::HeatRow;
 
 /// What a recording says of its allocation sites' code.
 #[derive(Debug, Default)]
-pub(super) struct Code {
+pub struct Code {
     /// Names as the recording has them, by how they are shown.
-    pub names: BTreeMap<String, String>,
+    pub(super) names: BTreeMap<String, String>,
     /// Files that were mapped.
-    pub files: BTreeSet<String>,
+    pub(super) files: BTreeSet<String>,
 }
 
 impl Code {
-    /// Gives rows that are named by an allocation site its line. Files that changed after `recorded` are left out: their
-    /// lines are others.
-    pub fn name_lines(&self, rows: &mut [HeatRow], recorded: SystemTime) {
-        let is_site = |row: &HeatRow| self.names.contains_key(&row.name);
-        if !rows.iter().any(is_site) {
-            return;
+    /// The source lines of the sites that are shown under these names, by name; without those that are unknown. Files that
+    /// changed after `recorded` are left out: their lines are others.
+    pub fn lines<'a>(
+        &self,
+        shown: impl IntoIterator<Item = &'a str>,
+        recorded: SystemTime,
+    ) -> BTreeMap<String, String> {
+        let sites: BTreeMap<&String, &String> =
+            shown.into_iter().filter_map(|name| self.names.get_key_value(name)).collect();
+        if sites.is_empty() {
+            return BTreeMap::new();
         }
         let is_old =
             |path: &Path| path.metadata().and_then(|data| data.modified()).is_ok_and(|at| at <= recorded);
         let files = self.files.iter().map(String::as_str).filter(|path| is_old(Path::new(path)));
         let places = Places::of(files);
-        let mut known: BTreeMap<&str, Option<String>> = BTreeMap::new();
-        for row in rows {
-            let Some((shown, name)) = self.names.get_key_value(&row.name) else { continue };
-            let line = known
-                .entry(shown)
-                .or_insert_with(|| places.find(name).ok().and_then(|place| places.line(&place)));
-            row.line = line.clone().unwrap_or_default();
-        }
+        let line = |name: &str| places.find(name).ok().and_then(|place| places.line(&place));
+        sites.into_iter().filter_map(|(shown, name)| Some((shown.clone(), line(name)?))).collect()
     }
 }

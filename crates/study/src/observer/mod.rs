@@ -12,10 +12,9 @@ mod sample;
 mod uses;
 
 use heat::{NamedRange, Sample};
-use lines::Code;
+pub use lines::Code;
 use sample::PageSample;
 use std::collections::HashMap;
-use std::time::SystemTime;
 use terrace_model::AddressRange;
 use terrace_report::{HeatMap, InputSummary};
 use terrace_trace::{AccessKind, Batch, Event, Header, MapKind, demangled};
@@ -142,12 +141,9 @@ impl InputObserver {
         }
     }
 
-    /// The same with the source lines of allocation sites, for a program of this machine that was recorded at this time.
-    pub fn finish_with_lines(mut self, name: &str, header: &Header, recorded: SystemTime) -> InputSummary {
-        let code = std::mem::take(&mut self.code);
-        let mut summary = self.finish(name, header);
-        code.name_lines(&mut summary.heat.rows, recorded);
-        summary
+    /// Takes out what was seen of the allocation sites' code.
+    pub fn take_code(&mut self) -> Code {
+        std::mem::take(&mut self.code)
     }
 
     fn event(&mut self, stream: usize, event: &Event) {

@@ -134,7 +134,7 @@ fn answer(
         .filter_map(|way| Some((way.name.as_str(), &result.parts[at(&way.name)?][..])))
         .collect();
     let page_cache = ran.iter().map(|(way, uses)| CopiedCost::of(way, uses)).collect();
-    let parts = parts::weigh((base_run, &result.parts[base]), large, &ran, &bounds);
+    let parts = parts::weigh((base_run, &result.parts[base]), large, &ran, &result.lines, &bounds);
     let verdict = Verdict::of(&answers, &parts, &bounds);
     let remarks = remarks(asked, &answers, base_run, live, settings);
     let command = (!live).then(|| command(asked, &answers, &words));

@@ -4,15 +4,19 @@ use super::bounds::{Bounds, LEAST_GAIN_OF_A_REGION};
 use super::ways::{FaultLatency, OS, cycles_by_part};
 use crate::memory_picture;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use terrace_model::PageSize;
 use terrace_report::RunRecord;
 use terrace_sim::{Part, PartCost, PartUse};
+use terrace_trace::demangled;
 
 /// What is known of a region.
 #[derive(Clone, Debug, Serialize)]
 pub struct Region {
     /// The region's name, with its process where there are several.
     pub name: String,
+    /// Source file and line of the call that allocates it; empty where unknown.
+    pub line: String,
     /// The process it belongs to.
     pub process: u32,
     /// A data structure rather than a mapping.
@@ -100,6 +104,7 @@ pub(super) fn weigh(
     base: (&RunRecord, &Vec<PartUse>),
     large: [Option<Run<'_>>; 2],
     ways: &[(&str, &[PartUse])],
+    lines: &BTreeMap<String, String>,
     bounds: &Bounds,
 ) -> Vec<Region> {
     let (run, uses) = base;
@@ -124,6 +129,10 @@ pub(super) fn weigh(
             let touched = part.resident.iter().sum();
             Region {
                 name: memory_picture::name(&part.part, &all),
+                line: match part.part.is_structure {
+                    true => lines.get(&*demangled(&part.part.name)).cloned().unwrap_or_default(),
+                    false => String::new(),
+                },
                 process: part.part.process,
                 is_structure: part.part.is_structure,
                 walk_share: part.walk_cycles as f64 / walk_cycles.max(1) as f64,

@@ -32,6 +32,10 @@ impl PageAdvice {
         let shown = shown(self);
         out.push_str(&regions(self, &shown));
         out.push('\n');
+        if let Some(lines) = lines(&shown) {
+            out.push_str(&lines);
+            out.push('\n');
+        }
         out.push_str(&faults(self, &shown));
         out.push('\n');
         if let Some(copies) = copies(self, &shown) {
@@ -160,6 +164,14 @@ fn regions(advice: &PageAdvice, shown: &[&Region]) -> String {
     }
     out + "walks: of the walk cycles with 4k; mappable: of what is touched, in aligned\n\
            places of one mapping; bloat: what is untouched there, over touched\n"
+}
+
+/// Where the regions that are allocation sites are in the program's source.
+fn lines(shown: &[&Region]) -> Option<String> {
+    let known = shown.iter().filter(|part| !part.line.is_empty());
+    let rows: Vec<String> =
+        known.map(|part| format!("{:<50}  {}\n", cut(&part.name, 50), part.line)).collect();
+    (!rows.is_empty()).then(|| format!("{:<50}  line\n", "region") + &rows.concat())
 }
 
 /// Page sizes whose faults are shown for each region.

@@ -27,7 +27,7 @@ use std::time::Duration;
 use terrace_model::parameters::{did_you_mean, nearest};
 use terrace_report::MachineTier;
 use terrace_sim::design::claims::{self, Claim, ClaimKind, MIGRATION, Row, RunKey, RunNumbers, Verdict};
-use terrace_sim::design::{Aging, Library, Resolved};
+use terrace_sim::design::{Aging, Design, Ledger, Library, Resolved};
 use terrace_sim::{Fidelity, MigrationRow, Options, migration_benchmark};
 use terrace_trace::{Batch, EventSource, Header, MixedProgram, SourceError};
 
@@ -314,7 +314,10 @@ fn sort_out(
             seed = another;
         }
         let rest = (&key.workload, key.scale, &key.fidelity, key.whole, key.fast_forward);
-        let mut name = format!("{rest:?}\n{:?}", design.design);
+        // What is said of a design decides no result.
+        let said_nothing =
+            Design { summary: String::new(), ledger: Ledger::default(), ..design.design.clone() };
+        let mut name = format!("{rest:?}\n{said_nothing:?}");
         if let Some(seed) = seed {
             name.push_str(&format!("\nseed {seed}"));
         }

@@ -25,8 +25,9 @@ have about 56 (S), 240 (C) and 460 (D) in a row. With nonzeros=256 at least 98 b
 written, and more where the vectors stay in the cache in part; Ambix (Marques, MSc thesis, 2021) states more than 60. \
 rows=85e3,nonzeros=256 takes 256 MiB, and more rows as much more.
 
-Where the vector that is gathered from is larger than the caches, nearly each nonzero reads a line of it besides, and \
-nonzeros=32 read 62 bytes for each that is written. In class D it has 12 MB, in E 72: choose `rows` by the caches. \
+The vector that is gathered from has 12 MB in class D and 72 in E: choose `rows` by the caches. Where it is larger \
+than the caches, nearly every nonzero costs a line of it, and with nonzeros=32 62 bytes are read for each that is \
+written. \
 NPB's OpenMP version, 3.4, first fills two arrays of together 12 bytes for each nonzero (v and iv), from which it \
 compacts the matrix, and keeps them to the end without another access: half of its memory, and the half that is \
 touched first. With `workspace` they are there.",

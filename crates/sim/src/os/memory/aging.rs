@@ -25,10 +25,10 @@ pub fn age(memory: &mut TierMemory, aging: &Aging) -> Result<(), String> {
             let mut life = Life { memory, random: Random::new(*seed), kernel_due: 0.0, kernel: *kernel };
             life.fill_page_cache(*reads, *dropped, *fmfi)
         }
-        Aging::Builds { rounds, kernel, fmfi, seed } => {
+        Aging::Builds { rounds, kernel, residents, fmfi, seed } => {
             let share = *kernel / f64::from(*rounds);
             let mut life = Life { memory, random: Random::new(*seed), kernel_due: 0.0, kernel: share };
-            life.builds(*rounds, *fmfi)
+            life.builds(*rounds, *residents, *fmfi)
         }
         Aging::Snapshot { file } => Snapshot::read(file)?.restore(memory),
     }
@@ -106,7 +106,7 @@ impl Life<'_> {
         Err(self.not_reached(fmfi, "reads"))
     }
 
-    fn builds(&mut self, rounds: u32, fmfi: Option<f64>) -> Result<(), String> {
+    fn builds(&mut self, rounds: u32, residents: f64, fmfi: Option<f64>) -> Result<(), String> {
         let mut round = 0;
         while round < rounds + MOST_EXTRA {
             self.build();
@@ -114,12 +114,25 @@ impl Life<'_> {
             round += 1;
             if round >= rounds {
                 self.memory.reclaim(u64::MAX);
+                self.cache_anywhere((residents * self.memory.frames() as f64).round() as u64);
                 if fmfi.is_none_or(|least| self.fragmentation() >= least) {
                     return Ok(());
                 }
             }
         }
         Err(self.not_reached(fmfi, "rounds"))
+    }
+
+    /// Pages of files come into free frames at random, as many as asked for where there are so many.
+    fn cache_anywhere(&mut self, pages: u64) {
+        let mut left = pages.min(self.memory.buddy().free_frames());
+        while left > 0 {
+            let frame = Frame(self.memory.base + self.random.below(self.memory.frames()));
+            if self.memory.take_at(frame, PageSize::Base, Owner::Taken, Time::ZERO) {
+                self.memory.release_cached(frame);
+                left -= 1;
+            }
+        }
     }
 
     /// Short processes, some at a time, beside pages of files and objects of the kernel; until as much was allocated as

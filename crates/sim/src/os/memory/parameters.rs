@@ -108,7 +108,7 @@ pub enum Aging {
         seed: u64,
     },
     /// Translation Ranger (Yan 2019), section 4.4: builds of a kernel (short processes, pages of files, kernel objects that
-    /// stay), each followed by a program that touches all memory; at the end the page cache is dropped.
+    /// stay), each followed by a program that touches all memory; at the end the page cache is dropped, but for `residents`.
     Builds {
         /// How many builds.
         #[parameter(range = 1..=1_000_000)]
@@ -118,6 +118,10 @@ pub enum Aging {
         #[parameter(range = 0.0..=1.0, unit = "share")]
         #[serde(default = "hundredth")]
         kernel: f64,
+        /// Pages of files that are still in memory at the end, as a share of the tier: they lie anywhere, and can be moved.
+        #[parameter(range = 0.0..=1.0, unit = "share")]
+        #[serde(default)]
+        residents: f64,
         /// The fragmentation index for 2 MiB that is to be reached, by more builds if need be.
         #[parameter(range = 0.0..=1.0, unit = "share")]
         #[serde(default)]

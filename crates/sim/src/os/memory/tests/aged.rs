@@ -4,7 +4,7 @@ use super::*;
 use proptest::prelude::*;
 
 fn builds(kernel: f64) -> Aging {
-    Aging::Builds { rounds: 2, kernel, fmfi: None, seed: 1 }
+    Aging::Builds { rounds: 2, kernel, residents: 0.0, fmfi: None, seed: 1 }
 }
 
 fn aged(aging: &Aging, frames: u64) -> TierMemory {
@@ -34,7 +34,7 @@ fn a_full_page_cache_leaves_holes_and_gives_way() {
 #[test]
 fn an_index_out_of_reach_says_so() {
     let mut memory = TierMemory::new("dram", 0, 4096, &parameters(true, true));
-    let aging = Aging::Builds { rounds: 1, kernel: 0.0, fmfi: Some(0.9), seed: 1 };
+    let aging = Aging::Builds { rounds: 1, kernel: 0.0, residents: 0.0, fmfi: Some(0.9), seed: 1 };
     let problem = age(&mut memory, &aging).unwrap_err();
     assert!(problem.contains("os.memory.aging.fmfi: 0.900 is not reached"), "{problem}");
 }
@@ -73,6 +73,29 @@ fn builds_leave_free_memory_that_is_in_no_order() {
     let (before, after) = (neighbours(&mut fresh), neighbours(&mut old));
     assert_eq!(before, 255);
     assert!(after < 64, "{after} of 255 blocks of 4 MiB follow a neighbour");
+}
+
+#[test]
+fn residents_of_builds_lie_anywhere_and_give_way_last() {
+    let aging = |residents| Aging::Builds { rounds: 3, kernel: 0.0, residents, fmfi: None, seed: 1 };
+    let frames = 256 << 10;
+    let mut old = aged(&aging(0.001), frames);
+    assert_eq!((old.cached(), old.used()), (262, 0));
+    // In eighths of memory: random places leave none of them without.
+    let mut eighths = [0; 8];
+    old.cache.iter().for_each(|frame| eighths[(u64::from(frame) * 8 / frames) as usize] += 1);
+    assert!(eighths.iter().all(|count| (10..70).contains(count)), "{eighths:?}");
+    // As they lie apart, no block of 64 MiB is left whole.
+    let whole = |memory: &TierMemory, order| memory.buddy.free_blocks(order).0;
+    assert!(whole(&aged(&aging(0.0), frames), 14) >= 12);
+    assert_eq!(whole(&old, 14), 0);
+    // Programs have what is free first.
+    let mut taken = 0;
+    while old.cached() == 262 && old.take(PageSize::Base, Owner::Taken, Time::ZERO).is_some() {
+        taken += 1;
+    }
+    assert!(taken >= frames - 262 - old.watermarks().1, "{taken}");
+    old.audit().unwrap();
 }
 
 #[test]
