@@ -130,6 +130,28 @@ fn reports_name_the_line_that_allocates() {
     assert_eq!(lines().len(), 0);
 }
 
+/// A container's header allocates; who wants to know looks for the container.
+#[test]
+fn the_line_is_the_programs_own_where_a_header_allocates() {
+    let folder = tempfile::tempdir().unwrap();
+    let (program, file) = (folder.path().join("list"), folder.path().join("hints.toml"));
+    let text = r#"#include <stdlib.h>
+#line 137 "/usr/include/allocator.h"
+static inline __attribute__((always_inline)) char *allocate(size_t n) { return malloc(n); }
+#line 3 "list.c"
+int main(void) {
+    volatile char *list = allocate(1 << 20);
+    for (int i = 0; i < 1 << 20; i += 64) list[i] = 1;
+    return 0;
+}
+"#;
+    common::compile(&program, text, &["-O1", "-g"]);
+    stderr(terrace().arg("profile").arg("-o").arg(&file).arg("--").arg(&program), 0);
+    let hints = terrace_hints::Hints::read(&file).unwrap();
+    let largest = hints.sites.iter().max_by_key(|site| site.bytes).unwrap();
+    assert_eq!((largest.bytes, largest.line.as_str()), (1 << 20, "list.c:4"));
+}
+
 #[test]
 fn what_cannot_be_is_said_in_one_message() {
     let folder = tempfile::tempdir().unwrap();

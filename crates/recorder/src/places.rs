@@ -11,6 +11,9 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+/// Where the headers and libraries of systems lie, and the source of Rust's standard library.
+const SYSTEM: [&str; 3] = ["/usr/include/", "/usr/lib/", "/rustc/"];
+
 /// An address of code that is the same wherever its file is loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CodePlace {
@@ -87,17 +90,31 @@ impl Places {
         }
     }
 
-    /// Source file and line of the call at a place that was found here, where its file says that.
+    /// Source file and line of the call at a place that was found here, where its file says that: the program's own, where
+    /// the call was inlined from a header of the system or a standard library.
     pub fn line(&self, place: &CodePlace) -> Option<String> {
         let file = self.files.iter().find(|file| file.path == place.path)?;
         let lines = file.lines.get_or_init(|| addr2line::Loader::new(&file.path).ok()).as_ref()?;
         // The address is behind the call.
-        let location = lines.find_location(place.offset.checked_sub(1)?).ok()??;
-        let name = Path::new(location.file?).file_name()?.to_string_lossy().into_owned();
-        Some(match location.line {
-            Some(line) => format!("{name}:{line}"),
-            None => name,
-        })
+        let mut frames = lines.find_frames(place.offset.checked_sub(1)?).ok()?;
+        let mut innermost = None;
+        while let Ok(Some(frame)) = frames.next() {
+            let Some((path, line)) =
+                frame.location.and_then(|location| Some((location.file?, location.line)))
+            else {
+                continue;
+            };
+            let name = Path::new(path).file_name()?.to_string_lossy().into_owned();
+            let shown = match line {
+                Some(line) => format!("{name}:{line}"),
+                None => name,
+            };
+            if !SYSTEM.iter().any(|folder| path.starts_with(folder)) {
+                return Some(shown);
+            }
+            innermost = innermost.or(Some(shown));
+        }
+        innermost
     }
 }
 

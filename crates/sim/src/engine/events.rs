@@ -142,11 +142,9 @@ impl Engine<'_> {
             }
             Event::Mark { kind, value, .. } => self.mark(core, stream, *kind, *value)?,
             // Data structures matter to policies and designs that know them; a plain machine does not.
-            Event::Spawn { .. }
-            | Event::Alloc { .. }
-            | Event::Realloc { .. }
-            | Event::Free { .. }
-            | Event::Site { .. } => {}
+            Event::Spawn { .. } | Event::Alloc { .. } | Event::Realloc { .. } | Event::Site { .. } => {}
+            // Mostly its memory goes back next, and then it would be nobody's.
+            Event::Free { .. } => self.look_at_memory(false, false),
         }
         self.machine.discard_stale_names();
         self.machine.shared.observers.apply(space, event);

@@ -170,8 +170,8 @@ fn regions(advice: &PageAdvice, shown: &[&Region]) -> String {
 fn lines(shown: &[&Region]) -> Option<String> {
     let known = shown.iter().filter(|part| !part.line.is_empty());
     let rows: Vec<String> =
-        known.map(|part| format!("{:<50}  {}\n", cut(&part.name, 50), part.line)).collect();
-    (!rows.is_empty()).then(|| format!("{:<50}  line\n", "region") + &rows.concat())
+        known.map(|part| format!("{:<58}  {}\n", cut(&part.name, 58), part.line)).collect();
+    (!rows.is_empty()).then(|| format!("{:<58}  line\n", "region") + &rows.concat())
 }
 
 /// Page sizes whose faults are shown for each region.

@@ -5,13 +5,13 @@
 mod histories;
 
 use crate::support::*;
-use terrace_model::{Bytes, PageSize, Time};
+use terrace_model::{AddressRange, Bytes, PageSize, Time};
 use terrace_sim::design::{
     CoalescedLevels, CoalescedParameters, Design, PagePolicy, Placement, RangeParameters, SchemeParameters,
     SegmentParameters, SpotParameters,
 };
 use terrace_sim::{Fidelity, Options, Outcome, PartCost};
-use terrace_trace::{AccessKind, KernelAccess, VecSource};
+use terrace_trace::{AccessKind, Event, KernelAccess, VecSource};
 
 fn with(mut design: Design, contiguity: SchemeParameters) -> Design {
     // Tables of the pages would lie among them.
@@ -448,6 +448,23 @@ fn parts_share_faults_and_copies() {
         assert!(2 * theirs > sum(|cost| cost.fault_latency.count), "{policy}: {theirs} of structures");
     }
     assert!(copied > MIB);
+}
+
+/// What is freed and then unmapped was resident as long as it lived.
+#[test]
+fn memory_is_its_structures_until_it_is_freed() {
+    let mut program = Program::new();
+    program.map(DATA, 4 * MIB).event(Event::Site { site: 1, name: "table".to_owned() });
+    program.event(Event::Alloc { object: 1, site: 1, range: AddressRange::new(DATA, 4 * MIB) });
+    for page in 0..1024 {
+        program.write(DATA + page * PAGE);
+    }
+    program.event(Event::Free { object: 1 }).unmap(DATA, 4 * MIB);
+    program.map(DATA, 16 * PAGE).write(DATA);
+    let options = Options { parts: true, whole: true, ..Options::default() };
+    let outcome = run_with(&small(), &mut program.source(), options).unwrap();
+    let table = outcome.parts.iter().find(|part| part.part.name == "table").unwrap();
+    assert_eq!(table.resident, [4 * MIB, 0, 0]);
 }
 
 /// Divides the periods of a design's policy, so that short runs see it act.
