@@ -125,9 +125,24 @@ impl TierMemory {
         if self.cache.len() > 0 && self.buddy.free_frames() < self.low_water + size.base_pages() {
             self.reclaim(self.high_water + size.base_pages());
         }
-        let (frame, zeroed) = self.buddy.allocate(size.order(), mobility(owner))?;
+        let (frame, zeroed) = match self.buddy.allocate(size.order(), mobility(owner)) {
+            None if size == PageSize::Base => self.allocate_by_force(mobility(owner))?,
+            allocated => allocated?,
+        };
         self.owners.set(frame as usize, Word::new(owner, size));
         Some(Block { frame: Frame(self.base + frame), zeroed })
+    }
+
+    /// A base frame where all that is free is kept from being handed out, as it is part of a region that is emptied: pages of
+    /// files give way, one by one, until a frame elsewhere is free.
+    #[cold]
+    fn allocate_by_force(&mut self, mobility: Mobility) -> Option<(u64, bool)> {
+        while self.reclaim(self.buddy.free_frames() + 1) > 0 {
+            if let Some(allocated) = self.buddy.allocate(0, mobility) {
+                return Some(allocated);
+            }
+        }
+        None
     }
 
     /// Takes this block, if all of it is free.

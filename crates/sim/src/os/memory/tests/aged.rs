@@ -76,6 +76,28 @@ fn builds_leave_free_memory_that_is_in_no_order() {
 }
 
 #[test]
+fn what_is_kept_for_a_region_that_is_emptied_leaves_nobody_without_memory() {
+    let aging = Aging::PageCache { reads: 0.0, dropped: 0.0, kernel: 0.0, fmfi: None, seed: 1 };
+    let mut memory = aged(&aging, 64 << 10);
+    // An eighth of memory is emptied, which leaves more free than the watermarks ask for.
+    memory.buddy.isolate(0, 13, true);
+    let frames = (0..8 << 10).map(|at| Frame(memory.base + at));
+    for frame in frames.filter(|frame| memory.block_of(*frame).is_some()).collect::<Vec<_>>() {
+        memory.hold_cached(frame);
+        memory.give_back(frame, Time::ZERO);
+    }
+    assert!(memory.buddy.free_frames() > memory.watermarks().1);
+    // All of the rest can be had.
+    let mut taken = 0;
+    while let Some(block) = memory.take(PageSize::Base, Owner::Taken, Time::ZERO) {
+        assert!(block.frame.0 - memory.base >= 8 << 10);
+        taken += 1;
+    }
+    assert_eq!((taken, memory.cached()), (56 << 10, 0));
+    memory.audit().unwrap();
+}
+
+#[test]
 fn residents_of_builds_lie_anywhere_and_give_way_last() {
     let aging = |residents| Aging::Builds { rounds: 3, kernel: 0.0, residents, fmfi: None, seed: 1 };
     let frames = 256 << 10;
