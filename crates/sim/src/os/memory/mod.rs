@@ -133,8 +133,8 @@ impl TierMemory {
         Some(Block { frame: Frame(self.base + frame), zeroed })
     }
 
-    /// A base frame where all that is free is kept from being handed out, as it is part of a region that is emptied: pages of
-    /// files give way, one by one, until a frame elsewhere is free.
+    /// A base frame where all that is free is kept from being handed out, as it is part of a region that is emptied: pages
+    /// of files give way, one by one, until a frame elsewhere is free.
     #[cold]
     fn allocate_by_force(&mut self, mobility: Mobility) -> Option<(u64, bool)> {
         while self.reclaim(self.buddy.free_frames() + 1) > 0 {
