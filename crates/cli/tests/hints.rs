@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{json, stderr, terrace};
+use common::{json, stderr, stdout, terrace};
 use std::path::Path;
 
 /// Two structures, the first of which is used more; each is allocated in a line of its own.
@@ -122,7 +122,7 @@ fn reports_name_the_line_that_allocates() {
     assert_eq!(touched("tables.c:4"), 256 << 10);
     // A quarter of what was allocated, and the page of its first byte.
     assert!((256 << 10..=272 << 10).contains(&touched("tables.c:5")));
-    let text = String::from_utf8(advise(&[]).output().unwrap().stdout).unwrap();
+    let text = stdout(&mut advise(&[]));
     let shown = text.lines().find(|line| line.ends_with("  tables.c:5"));
     assert!(shown.is_some_and(|line| line.starts_with("main+0x")), "{text}");
     // The same bytes, but nobody can know that.

@@ -6,7 +6,7 @@ import { type Pools, type Report, type Run, counts } from "./data";
 import { h, legend, section, segmented } from "./dom";
 import { basename, bytes, count, percent, seconds, significant } from "./format";
 import { whenShown } from "./sections";
-import { type Column, scroll, sortable } from "./tables";
+import { type Column, codeLine, scroll, sortable } from "./tables";
 import { onSchemeChange, palette } from "./theme";
 
 type Pooled = Run & { pools: Pools };
@@ -179,10 +179,9 @@ function columns(run: Pooled): Column<Structure>[] {
   const names = run.pools.memories.map((one) => one.name);
   const lines = (one: Structure) => total(names.map((name) => one.lines[name] ?? 0));
   const all = total(run.pools.structures.map(lines));
-  const codeLines: Column<Structure>[] = run.pools.structures.some((one) => one.code_line) ? [{ key: "code_line", title: "Line", help: "Source file and line of the call that allocates it", value: (one) => one.code_line ?? "" }] : [];
   return [
     { key: "name", title: "Structure", help: "The place that allocates it", value: (one) => basename(one.name) },
-    ...codeLines,
+    ...codeLine(run.pools.structures, (one) => one.code_line ?? ""),
     { key: "bytes", title: "Size", help: "All that was allocated there", value: (one) => one.bytes, text: bytes },
     { key: "share", title: "Share", help: "Of all accesses of named structures that reached memory", value: (one) => (all > 0 ? lines(one) / all : null), text: percent },
     { key: "lines", title: "Lines", help: "Loads and stores of lines that no cache of the GPU held", value: lines, text: count },

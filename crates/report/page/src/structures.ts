@@ -6,7 +6,7 @@ import { type HeatRow, type Input, type Report, counts } from "./data";
 import { h, section, segmented } from "./dom";
 import { basename, bytes, count, percent, significant } from "./format";
 import { whenShown } from "./sections";
-import { type Column, scroll, sortable } from "./tables";
+import { type Column, codeLine, scroll, sortable } from "./tables";
 
 export type Structure = {
   name: string;
@@ -88,10 +88,9 @@ function columns(input: Input, all: Structure[], chosen: Structure, choose: (nam
     link.addEventListener("click", () => choose(one.name));
     return link;
   };
-  const lines: Column<Structure>[] = all.some((one) => one.line !== "") ? [{ key: "line", title: "Line", help: "Source file and line of the call that allocates it", value: (one) => one.line }] : [];
   return [
     { key: "name", title: "Structure", help: "What lies there", value: (one) => one.name, node: button },
-    ...lines,
+    ...codeLine(all, (one) => one.line),
     { key: "bytes", title: "Touched", help: "Address ranges that were accessed", value: (one) => one.bytes, text: bytes },
     { key: "share", title: "Share", help: "Of all accesses", value: (one) => (total > 0 ? accesses(one) / total : null), text: percent },
     { key: "accesses", title: "Accesses", help: "Loads and stores, from a sample", value: (one) => accesses(one) * scale, text: count },

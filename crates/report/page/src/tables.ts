@@ -75,6 +75,11 @@ function between(run: Run): string {
   return ends ? `${times(ends[0])} – ${times(ends[1])}` : "–";
 }
 
+/** The source line of allocation sites; no column where none is known. */
+export function codeLine<Row>(rows: Row[], line: (row: Row) => string): Column<Row>[] {
+  return rows.some((row) => line(row) !== "") ? [{ key: "line", title: "Line", help: "Source file and line of the call that allocates it", value: line }] : [];
+}
+
 /** A row per run, or of another kind; a click on a heading sorts. */
 export function sortable<Row extends object>(id: string, caption: string, columns: Column<Row>[], runs: Row[], order: Order = { key: "", ascending: true }): HTMLElement {
   const body = h("tbody");
