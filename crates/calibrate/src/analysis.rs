@@ -1,5 +1,7 @@
 //! What curves and times say: where a latency rises, and what a page fault consists of.
 
+use terrace_model::PageSize;
+
 /// A plateau of a latency curve.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
@@ -81,6 +83,21 @@ pub fn tlbs(curve: &[(u64, f64)]) -> Tlbs {
             first: first.filter(|knee| knee.fits <= LARGEST_FIRST),
             second: knees.find(|knee| knee.exceeds >= SMALLEST_SECOND),
         },
+    }
+}
+
+/// Size of the pages by which a hypervisor maps its guest: from nanoseconds that translation adds to loads in more base
+/// pages than TLBs hold, and to loads in as many pieces of huge pages. The TLBs hold the huge pages, unless the hypervisor
+/// maps them by base pages. None where the times do not tell.
+pub fn hypervisor_pages(base: f64, pieces: f64) -> Option<PageSize> {
+    // Less than that is in the noise.
+    if base < 4.0 {
+        return None;
+    }
+    match pieces / base {
+        share if share > 0.25 => Some(PageSize::Base),
+        share if share < 0.125 => Some(PageSize::Huge),
+        _ => None,
     }
 }
 

@@ -1,6 +1,8 @@
 //! All measurements of a machine, in order.
 
-use crate::analysis::{FaultCosts, Overlap, Tlbs, held, overlap, prefetched, split_faults, tlbs};
+use crate::analysis::{
+    FaultCosts, Overlap, Tlbs, held, hypervisor_pages, overlap, prefetched, split_faults, tlbs,
+};
 use crate::bandwidth::{self, Kind, Memory, thread_counts};
 use crate::budget::Budget;
 use crate::chase::Chase;
@@ -15,6 +17,7 @@ use crate::region::{HUGE, Pages, Region};
 use crate::shootdown;
 use crate::spread::Spread;
 use crate::translation::{self, Point, Walks};
+use terrace_model::PageSize;
 
 /// Why a machine was not measured.
 #[derive(Debug, thiserror::Error)]
@@ -85,6 +88,8 @@ pub struct Measured {
     pub base_translation: Vec<Point>,
     /// The same on pages of 2 MiB, or why it was not measured.
     pub huge_translation: Result<Vec<Point>, String>,
+    /// Lines in pieces of 4 KiB of huge pages; none where this machine is no guest or gets no huge pages.
+    pub pieces: Option<Point>,
     /// Several chains over more base pages than TLBs hold.
     pub walks: Vec<Walks>,
     /// Loads in order.
@@ -145,6 +150,13 @@ impl Measured {
     /// The TLBs of 2 MiB pages.
     pub fn huge_tlbs(&self) -> Tlbs {
         self.huge_translation.as_ref().map_or(Tlbs::default(), |points| tlbs(&quiet(points)))
+    }
+
+    /// Size of the pages by which a hypervisor maps this machine's memory, where the times tell.
+    pub fn hypervisor_pages(&self) -> Option<PageSize> {
+        let pieces = self.pieces.filter(|point| point.pages == translation::PIECES as u64)?;
+        let base = self.base_translation.iter().find(|point| point.pages == pieces.pages)?;
+        hypervisor_pages(base.quiet, pieces.quiet)
     }
 
     /// How many page walks one core has under way at once.
@@ -236,6 +248,10 @@ pub fn measure(budget: Budget, progress: &mut dyn FnMut(&str)) -> Result<Measure
     let walks = translation::walks(&small, &region, budget);
     drop(small);
     let huge_translation = translation::huge_curve((bytes / HUGE * 16).min(8192), budget);
+    let pieces = match processor.guest && huge_fault.is_some() {
+        true => Some(translation::pieces(&region, budget).map_err(memory("translation", HUGE))?),
+        false => None,
+    };
 
     progress("prefetching");
     let strides = prefetch::strides(&region, budget);
@@ -258,6 +274,7 @@ pub fn measure(budget: Budget, progress: &mut dyn FnMut(&str)) -> Result<Measure
         memory_interval,
         base_translation,
         huge_translation,
+        pieces,
         walks,
         strides,
         memory: Vec::new(),

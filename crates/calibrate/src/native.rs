@@ -87,7 +87,7 @@ impl Run {
     }
 }
 
-/// How much anonymous memory the program's first process had when it had most, in bytes.
+/// How much anonymous memory the program and what it started had when they had most, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     /// All of it.
@@ -157,7 +157,8 @@ impl Program {
             let (over, most) = (&over, &mut most);
             let watcher = scope.spawn(move || {
                 while !over.load(Ordering::Relaxed) {
-                    if let Some(held) = held(pid).filter(|held| held.anonymous >= most.anonymous) {
+                    let held = held(pid);
+                    if held.anonymous >= most.anonymous {
                         *most = held;
                     }
                     std::thread::park_timeout(LOOK);
@@ -281,8 +282,25 @@ fn wait(pid: u32) -> io::Result<(ExitStatus, libc::rusage)> {
     }
 }
 
-fn held(pid: u32) -> Option<Held> {
-    parse_held(&std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?)
+/// What a process and all that it started and that still runs hold; pages that several share count for each.
+fn held(pid: u32) -> Held {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"));
+    let own = text.ok().and_then(|text| parse_held(&text)).unwrap_or_default();
+    children(pid).into_iter().map(held).fold(own, |all, one| Held {
+        anonymous: all.anonymous + one.anonymous,
+        huge: all.huge + one.huge,
+        pool: all.pool + one.pool,
+    })
+}
+
+/// Those that any of its threads started. None on a kernel without that list.
+fn children(pid: u32) -> Vec<u32> {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let of = |thread: io::Result<std::fs::DirEntry>| {
+        std::fs::read_to_string(thread.ok()?.path().join("children")).ok()
+    };
+    let lists: Vec<String> = threads.filter_map(of).collect();
+    lists.iter().flat_map(|list| list.split_whitespace()).filter_map(|pid| pid.parse().ok()).collect()
 }
 
 fn parse_held(text: &str) -> Option<Held> {
@@ -334,6 +352,13 @@ mod tests {
         // 64 MiB are 16,384 base pages, or 32 huge ones.
         let faults = [Pages::Base, Pages::Huge].map(|pages| program.run(pages).unwrap().faults);
         assert!(faults[0] > faults[1] + 12_000, "{faults:?}");
+    }
+
+    #[test]
+    fn memory_of_what_it_started_counts() {
+        let program = Program::new(&words(&["sh", "-c", &format!("python3 -c '{TOUCH}'; true")])).unwrap();
+        let huge = program.held(Pages::Huge).unwrap();
+        assert!(huge.huge >= 48 << 20, "{huge:?}");
     }
 
     #[test]

@@ -77,6 +77,20 @@ pub fn base_curve(small: &Region, dense: &Region, budget: Budget) -> Vec<Point> 
     sizes(small.bytes() / BASE).map(of).collect()
 }
 
+/// Pieces of 4 KiB over which [`pieces`] is measured: more than any TLB has entries, in sixteen pages of 2 MiB.
+pub const PIECES: usize = 8192;
+
+/// Lines that lie apart in so many pieces of 4 KiB of pages of 2 MiB, which `large` is made of: these take translations
+/// where a hypervisor maps its guest with base pages, and none where it does so with pages as large as the guest's.
+pub fn pieces(large: &Region, budget: Budget) -> std::io::Result<Point> {
+    let pieces = PIECES.min(large.bytes() / BASE);
+    let dense = Region::map(HUGE.max(pieces * LINE), Pages::Huge)?;
+    dense.touch(BASE);
+    let steps = (budget.steps / 6).max(pieces);
+    let (apart, beside) = (Chase::over_pages(large, pieces), Chase::over_lines(&dense, pieces * LINE));
+    Ok(point(pieces, &in_turn(budget.rounds, || apart.run(steps, 1), || beside.run(steps, 1))))
+}
+
 /// On pages of 2 MiB. They are all the same page of zeros, which the kernel maps where huge pages are read before anything
 /// was written to them, so next to no memory is needed. Error: why there are none.
 pub fn huge_curve(most: usize, budget: Budget) -> Result<Vec<Point>, String> {

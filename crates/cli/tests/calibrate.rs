@@ -47,3 +47,44 @@ fn every_machine_can_be_extended() {
         stderr(terrace().args(["machine", "show", file]), 0);
     }
 }
+
+/// Commands put designs under the hypervisor of a machine that is a guest, and say so.
+#[test]
+fn a_guest_is_simulated_as_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("mine.toml");
+    let text = "kind = \"machine\"\nextends = \"skylake-6140\"\n[hypervisor]\npages = \"4k\"\n\
+                [[tier]]\nname = \"dram\"\ncapacity = \"2 GiB\"\n[os]\nreserved = \"0 B\"\n";
+    std::fs::write(&file, text).unwrap();
+    let file = file.to_str().unwrap();
+    let page = stdout(terrace().args(["machine", "show", file]));
+    assert!(page.contains("hypervisor.pages"), "{page}");
+
+    let on_it = ["--machine", file, "--workload", SMALL, "--json", "-"];
+    let run = |words: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&stdout(terrace().args(words).args(on_it))).unwrap()
+    };
+    let parameter = |run: &serde_json::Value, key: &str| run["parameters"][key].as_str().map(str::to_owned);
+    let compared =
+        run(&["compare", "native-4k", "native-thp", "-o", folder.path().join("out").to_str().unwrap()]);
+    for run in compared["runs"].as_array().unwrap() {
+        assert_eq!(parameter(run, "translation.nested.host").as_deref(), Some("4k"), "{}", run["design"]);
+        assert_eq!(parameter(run, "os.memory.aging.kind").as_deref(), Some("builds"));
+        assert!(run["stats"]["walk"]["host_refs"].as_u64() > Some(0), "{}", run["stats"]["walk"]);
+    }
+    let notes = compared["runs"][0]["notes"].to_string();
+    assert!(notes.contains("mine is a guest whose hypervisor maps its memory by pages of 4 KiB"), "{notes}");
+
+    let simulated = run(&["sim", "--design", "native-4k"]);
+    assert_eq!(parameter(&simulated["runs"][0], "translation.nested.host").as_deref(), Some("4k"));
+    let pages = run(&["sim", "--design", "native-4k", "--fidelity", "pages"]);
+    let pages = &pages["runs"][0];
+    assert_eq!(parameter(pages, "translation.nested.host"), None, "nothing walks there");
+    assert_eq!(parameter(pages, "os.memory.aging.kind").as_deref(), Some("none"));
+    assert!(!pages["notes"].to_string().contains("hypervisor"), "{}", pages["notes"]);
+
+    let advice = run(&["advise", "--pages", "--no-intervals"]);
+    let remarks = advice["remarks"].to_string();
+    assert!(remarks.contains("Guest: mine is a guest"), "{remarks}");
+    assert!(!remarks.contains("Fresh memory"), "{remarks}");
+}

@@ -207,7 +207,7 @@ fn the_reference_page_has_every_key_as_it_was_declared() {
     let of_tiers = |name: &str| name.replace(".*.", ".T.");
     let of_devices = |name: &str| name.trim_start_matches("device.*.").replace(".*.", ".N.");
     type Shown<'a> = &'a dyn Fn(&str) -> String;
-    let tables: [(&str, &[&str], Shown<'_>); 13] = [
+    let tables: [(&str, &[&str], Shown<'_>); 14] = [
         ("core.", &["core.groups."], &as_it_is),
         ("core.groups.", &[], &of_groups),
         // A scheme's own keys stand on its page.
@@ -222,6 +222,7 @@ fn the_reference_page_has_every_key_as_it_was_declared() {
         ("os.costs.", &[], &as_it_is),
         ("vm.", &[], &as_it_is),
         ("host.", &["host.placement.", "host.memory."], &as_it_is),
+        ("hypervisor.", &[], &as_it_is),
     ];
     for (above, elsewhere, shown) in tables {
         let table = table_of_keys(&keys_below(&declared, above, elsewhere), shown);

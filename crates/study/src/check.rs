@@ -12,13 +12,15 @@ use crate::closing;
 use crate::designs::{Changes, Job, Setting};
 use crate::figures::{share, time};
 use crate::simulation::{Settings, Simulation};
-use crate::{Error, Input, Progress, run};
+use crate::{Error, Input, Progress, hypervisor, run};
 use serde::Serialize;
 use std::ffi::OsString;
 use terrace_calibrate::native::{self, Pages, Program};
 use terrace_model::text;
 use terrace_recorder::RecordOptions;
 use terrace_report::{MachineTier, machine_sentence};
+use terrace_sim::Fidelity;
+use terrace_sim::design::Aging;
 
 /// A way of running natively, and the design that stands for it. The last is for systems with a pool.
 const WAYS: [(Pages, &str); 3] =
@@ -178,7 +180,8 @@ impl CheckResult {
         }
         let legend = format!(
             "Measured: the median of the pairs and an interval that holds the true median {:.0} % of the time. Predicted: with \
-         the measured costs of faults and zeroing, and with those at their quartiles against and for huge pages.",
+         the measured costs of faults and zeroing, and with what is uncertain against huge pages and for them: those costs at \
+         their quartiles, and in a guest how its memory lies in the hypervisor's.",
             self.compared.confidence * 100.0
         );
         out += &(text::wrap(&legend, 80).join("\n") + "\n");
@@ -265,18 +268,20 @@ impl Check {
             .iter()
             .map(|run| Simulated { seconds: run.seconds_simulated, faults: run.stats.integer("os.faults") })
             .collect();
-        Ok(native.into_result(
+        let mut result = native.into_result(
             name,
             machine.machine.clone(),
             run::tiers_of(&machine),
             &simulated,
             &program,
             free_pool,
-        ))
+        );
+        result.remarks.extend(hypervisor::remark(&machine, Fidelity::Full));
+        Ok(result)
     }
 
-    /// The designs of the ways; where the machine states how far its constants spread, all again with these against huge
-    /// pages, and all with them for huge pages.
+    /// The designs of the ways. Where the machine states how far its constants spread, or is a guest whose memory lies
+    /// nobody knows how, all again with these against huge pages, and all with them for huge pages.
     fn jobs(&self, ways: &[(Pages, &str)]) -> Result<Vec<Job>, Error> {
         let all = |changes: &Changes, suffix: &str| {
             ways.iter()
@@ -287,7 +292,14 @@ impl Check {
                 })
                 .collect::<Result<Vec<Job>, Error>>()
         };
-        let mut jobs = all(&self.changes, "")?;
+        let changes =
+            hypervisor::under(&self.changes, ways.iter().map(|(_, design)| *design), None, Fidelity::Full)?;
+        let mut jobs = all(&changes, "")?;
+        // How a guest's memory lies in its hypervisor's is not seen from inside: in order, walks take the least.
+        let mut in_order = Vec::new();
+        if changes != self.changes && jobs[0].design.design.os.memory.aging != Aging::None {
+            in_order.push(Setting::of_all(hypervisor::AGING, "none"));
+        }
         let spread = parse_spread(&jobs[0].design.design.ledger.spread)?;
         // What the user set has no spread.
         let is_set = |key: &str| self.changes.sets.iter().any(|setting| setting.key == key);
@@ -298,11 +310,15 @@ impl Check {
                 Some((*key, *high_is_for, spread.iter().rfind(|one| one.key == *key)?))
             })
             .collect();
-        if decisive.is_empty() {
+        if decisive.is_empty() && in_order.is_empty() {
             return Ok(jobs);
         }
         for (is_for, suffix) in [(false, ", against huge pages"), (true, ", for huge pages")] {
-            let mut changes = self.changes.clone();
+            if is_for && decisive.is_empty() {
+                break;
+            }
+            let mut changes = changes.clone();
+            changes.sets.extend(in_order.iter().filter(|_| !is_for).cloned());
             for (key, high_is_for, one) in &decisive {
                 let value = if *high_is_for == is_for { &one.high } else { &one.low };
                 changes.sets.push(Setting::of_all(*key, value.clone()));
@@ -428,5 +444,27 @@ mod tests {
         // What is set does not spread.
         let set = [("os.fault_cost", "1 us"), ("os.zero_bandwidth", "30 GB/s")];
         assert_eq!(check(&set, &machine).jobs(&WAYS).unwrap().len(), 3);
+    }
+
+    #[test]
+    fn a_guest_is_predicted_under_its_hypervisor_with_memory_in_order_against_huge_pages() {
+        let folder = tempfile::tempdir().unwrap();
+        let machine = folder.path().join("guest.toml");
+        let text = "kind = \"machine\"\nextends = \"zen4-cxl\"\n[hypervisor]\npages = \"4k\"\n[ledger]\nanew = true\n";
+        std::fs::write(&machine, text).unwrap();
+        let jobs = check(&[], &machine).jobs(&WAYS[..2]).unwrap();
+        let of = |job: &Job| {
+            let design = &job.design.design;
+            let host = design.translation.nested.as_ref().and_then(|nested| nested.host);
+            (host, design.os.memory.aging == Aging::None)
+        };
+        let host = Some(terrace_model::PageSize::Base);
+        assert_eq!(
+            jobs.iter().map(of).collect::<Vec<_>>(),
+            [(host, false), (host, false), (host, true), (host, true)]
+        );
+        assert_eq!(jobs[2].design.design.name, "native-4k, against huge pages");
+        // Memory that the user describes is as they say.
+        assert_eq!(check(&[("os.memory.aging.kind", "none")], &machine).jobs(&WAYS[..2]).unwrap().len(), 2);
     }
 }

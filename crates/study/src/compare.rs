@@ -6,7 +6,7 @@ use crate::mix::{self, Alone};
 use crate::run::InputResult;
 use crate::simulation::{Settings, Simulation, Trained};
 use crate::tiers::Prices;
-use crate::{Error, Progress, defaults, first_pass, intervals, tiers};
+use crate::{Error, Progress, defaults, first_pass, hypervisor, intervals, tiers};
 use std::collections::HashSet;
 use terrace_model::Bytes;
 use terrace_report::{MachineLedger, RunRecord};
@@ -174,7 +174,7 @@ impl Comparison {
         let with_intervals =
             self.intervals && self.simulation.fidelity == Fidelity::Full && designs.len() > 1;
         if with_intervals {
-            let others = intervals::beside(&mut inputs, &self.changes)?;
+            let others = intervals::beside(&mut inputs, &chosen.changes)?;
             inputs.extend(others);
         }
         let mut results = mix::all_pairs(inputs, alone, &settings);
@@ -187,6 +187,7 @@ impl Comparison {
         comparison.prices = prices;
         comparison.machines = ledgers(chosen.all());
         note_other_machines(&mut comparison);
+        note_hypervisor(&mut comparison, chosen.all(), self.simulation.fidelity);
         comparison.failures.clone_from(&failures);
         Ok(ComparisonResult { comparison, failures, asked, endings })
     }
@@ -216,10 +217,12 @@ impl Comparison {
         }
         let machine = self.designs.is_empty().then_some(defaults::MACHINE);
         let bound = is_tiering.then_some(tiers::ALL_FAST);
-        self.changes.check_names(names.iter().map(String::as_str).chain(bound))?;
+        let words = || names.iter().map(String::as_str).chain(bound);
+        self.changes.check_names(words())?;
+        let changes = hypervisor::under(&self.changes, words(), machine, self.simulation.fidelity)?;
         let mut jobs: Vec<Job> = Vec::new();
         for name in names {
-            let job = self.changes.resolve(&name, machine)?;
+            let job = changes.resolve(&name, machine)?;
             let earlier = jobs.iter().find(|other| other.design.design.name == job.design.design.name);
             if let Some(Job { word: earlier, .. }) = earlier {
                 return Err(Error::request(format!(
@@ -235,13 +238,13 @@ impl Comparison {
                 "--fast needs policies or designs to compare; add --policies ambix,tpp",
             ));
         }
-        let bound = if is_tiering { Some(tiers::all_fast(&self.changes, machine)?) } else { None };
+        let bound = if is_tiering { Some(tiers::all_fast(&changes, machine)?) } else { None };
         if let (false, Some(bound)) = (self.fast_shares.is_empty(), &bound) {
             tiers::check_capacity_is_free(bound, &self.changes, |key| {
                 format!("--fast and --set {key} both size the fastest tier; give one")
             })?;
         }
-        Ok(Chosen { jobs, bound, machine })
+        Ok(Chosen { jobs, bound, machine, changes })
     }
 
     /// The inputs, each with its designs and the fast memory that was asked for.
@@ -262,7 +265,7 @@ impl Comparison {
     }
 
     fn at_shares(&self, chosen: &Chosen, resident: Bytes) -> Result<Vec<Job>, Error> {
-        let (changes, scale) = (&self.changes, self.simulation.scale);
+        let (changes, scale) = (&chosen.changes, self.simulation.scale);
         let mut jobs = Vec::new();
         for job in &chosen.jobs {
             for &share in &self.fast_shares {
@@ -285,6 +288,8 @@ struct Chosen {
     bound: Option<Job>,
     /// Machine of the designs, where the changes name none.
     machine: Option<&'static str>,
+    /// What was asked for, and the hypervisor under the machine.
+    changes: Changes,
 }
 
 impl Chosen {
@@ -338,6 +343,20 @@ fn note_other_machines(comparison: &mut terrace_report::Comparison) {
             "{} stands on {}, the baseline on {base}: the speed-up is that of the machines too; --machine puts all on one",
             run.design, run.machine
         ));
+    }
+}
+
+/// What walks go through on a machine that is a guest.
+fn note_hypervisor<'a>(
+    comparison: &mut terrace_report::Comparison,
+    mut designs: impl Iterator<Item = &'a terrace_sim::design::Resolved>,
+    fidelity: Fidelity,
+) {
+    let remark = designs.find_map(|resolved| hypervisor::remark(&resolved.design, fidelity));
+    if let Some(remark) = remark
+        && let Some(run) = comparison.runs.first_mut()
+    {
+        run.notes.push(remark);
     }
 }
 

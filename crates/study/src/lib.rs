@@ -28,6 +28,7 @@ pub mod figures;
 pub mod first_pass;
 #[doc(hidden)]
 pub mod fuzz;
+pub mod hypervisor;
 pub mod input;
 pub mod intervals;
 mod keeping;

@@ -7,6 +7,7 @@ use crate::measure::{Measured, Rate};
 use crate::processor::Cache;
 use crate::spread::Spread;
 use crate::translation::Point;
+use terrace_model::PageSize;
 
 /// No processor has as many cycles per second: additions that seem to come so fast take less than a cycle each.
 const FASTEST: f64 = 10e9;
@@ -104,6 +105,37 @@ pub fn translation(sheet: &mut Sheet, machine: &Measured, base: &Base, clock: f6
     match &machine.huge_translation {
         Ok(points) => curve(sheet, "2 MiB", points),
         Err(reason) => sheet.comment(format!("TLBs of 2 MiB pages were not measured: {reason}.")),
+    }
+    sheet.line("");
+}
+
+/// The hypervisor under this machine.
+pub fn hypervisor(sheet: &mut Sheet, machine: &Measured) {
+    let Some(pieces) = machine.pieces else { return };
+    let found = machine.hypervisor_pages();
+    if found.is_some() {
+        sheet.line("[hypervisor]");
+    }
+    sheet.measured(
+        &pieces.extra,
+        1.0,
+        &format!(
+            "ns that a load takes longer in one of {} pieces of 4 KiB of huge pages than side by side",
+            pieces.pages
+        ),
+    );
+    match found {
+        Some(pages) => {
+            sheet.comment(match pages {
+                PageSize::Base => {
+                    "The guest's huge pages miss TLBs that would hold them: the hypervisor maps them by 4 KiB pages."
+                }
+                _ => "TLBs hold the guest's huge pages: the hypervisor maps them by pages as large.",
+            });
+            sheet.line(format!("pages = \"{pages}\""));
+            sheet.cite("hypervisor.pages", pieces.extra.count);
+        }
+        None => sheet.comment("That does not tell by which pages the hypervisor maps this machine's memory."),
     }
     sheet.line("");
 }

@@ -44,6 +44,7 @@ pub fn write(machine: &Measured, base: &Base, date: &str) -> String {
     sheet.line("");
     let clock = hardware::core(&mut sheet, machine, base);
     hardware::translation(&mut sheet, machine, base, clock);
+    hardware::hypervisor(&mut sheet, machine);
     let last_level = hardware::caches(&mut sheet, machine, base, clock);
     hardware::prefetcher(&mut sheet, machine, base);
     memory::tiers(&mut sheet, machine, base, last_level);

@@ -12,6 +12,7 @@ use proptest::prelude::*;
 use terrace_sim::design::{Library, Resolved};
 use terrace_sim::memory::Device;
 
+mod hypervisor;
 mod ledger;
 mod shares;
 
@@ -65,6 +66,7 @@ fn zen5() -> Measured {
             (16_384, 17.8),
         ]),
         huge_translation: Err("the system maps no huge page of zeros".to_owned()),
+        pieces: None,
         walks: [(1, 30.0, 12.0), (2, 15.0, 6.0), (4, 7.5, 3.0), (8, 4.5, 1.5), (16, 4.4, 1.0)]
             .map(|(chains, apart, dense)| Walks {
                 chains,

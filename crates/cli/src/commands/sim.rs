@@ -10,7 +10,8 @@ use crate::progress::Terminal;
 use clap::{Args, ValueEnum};
 use terrace_report::{Charset, Columns};
 use terrace_study::{
-    Settings, Watched, access_picture, first_pass, memory_picture, migrations, mix, placement_picture, run,
+    Settings, Watched, access_picture, first_pass, hypervisor, memory_picture, migrations, mix,
+    placement_picture, run,
 };
 
 const EXAMPLES: &str = "\
@@ -118,6 +119,8 @@ pub fn run(arguments: Arguments) -> CommandResult {
     let design = arguments.design.as_deref().unwrap_or("first-touch");
     let changes = arguments.designs.changes();
     changes.check_names([design])?;
+    let simulation = arguments.simulation.to_simulation();
+    let changes = hypervisor::under(&changes, [design], None, simulation.fidelity)?;
     let job = changes.resolve(design, None)?;
     if let Some(Microbenchmark::Migration) = arguments.microbenchmark {
         let found = migrations::measure(&job.design.design)?;
@@ -129,7 +132,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
     let terminal = Terminal::install();
     let hints = arguments.hints.read()?;
     first_pass::check(std::iter::once(&job.design), std::slice::from_ref(&input), hints.as_ref())?;
-    let settings = Settings { hints, ..Settings::new(arguments.simulation.to_simulation(), &terminal) };
+    let settings = Settings { hints, ..Settings::new(simulation, &terminal) };
 
     let name = input.name.clone();
     let command = run::repeat_command(&job, &input, &settings);
@@ -160,6 +163,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
             return Err(Failure::Run(error.into()));
         }
     };
+    record.notes.extend(hypervisor::remark(&job.design.design, simulation.fidelity));
     if stopped {
         record.notes.push("stopped by the user before the end of the input".to_owned());
     } else if let Some(mix) = &mix {

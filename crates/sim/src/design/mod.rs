@@ -25,7 +25,7 @@ pub use file::FileKind;
 pub use library::{DEFAULT_MACHINE, Library, Listed, Parameter, Resolved};
 pub use scale::LARGEST_SCALE;
 pub use schema::{Design, Ledger, TierParameters};
-pub use virtualization::{GuestTierParameters, HostParameters, VmParameters};
+pub use virtualization::{GuestTierParameters, HostParameters, HypervisorParameters, VmParameters};
 
 pub use crate::cache::{
     CacheHierarchyParameters, CacheParameters, PrefetcherParameters, Replacement, SetIndex,

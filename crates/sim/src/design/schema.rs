@@ -1,6 +1,6 @@
 //! The shape of a design file, with units in the types. One struct per TOML table.
 
-use super::virtualization::{HostParameters, VmParameters};
+use super::virtualization::{HostParameters, HypervisorParameters, VmParameters};
 use crate::cache::CacheHierarchyParameters;
 use crate::core::CoreParameters;
 use crate::gpu::{GpuCoherenceParameters, GpuParameters};
@@ -59,6 +59,11 @@ pub struct Design {
     #[parameter(section)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostParameters>,
+    /// The hypervisor that the machine itself is a guest of, as far as a measurement saw it. No simulation changes by that
+    /// alone: studies on such a machine put their designs under it (`translation.nested.host`).
+    #[parameter(section)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hypervisor: Option<HypervisorParameters>,
     /// What the machine's constants rest on.
     #[parameter(section)]
     #[serde(default)]

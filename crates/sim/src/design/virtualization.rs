@@ -7,7 +7,7 @@
 use super::{MemoryParameters, OsParameters, PagePolicy, Placement, PolicyParameters};
 use serde::{Deserialize, Serialize};
 use terrace_model::parameters::Parameters;
-use terrace_model::{Bytes, Cycles, Time};
+use terrace_model::{Bytes, Cycles, PageSize, Time};
 
 /// A virtual machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Parameters)]
@@ -55,6 +55,15 @@ pub struct GuestTierParameters {
     /// The machine's tier that the hypervisor takes its memory from first; any by the hypervisor's placement when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_tier: Option<String>,
+}
+
+/// What is known of a hypervisor under the machine that a design stands on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
+#[parameter(table)]
+#[serde(deny_unknown_fields)]
+pub struct HypervisorParameters {
+    /// Size of the pages by which it maps the machine's memory: `4k`, or `2m` for that and more.
+    pub pages: PageSize,
 }
 
 /// The hypervisor.

@@ -37,6 +37,7 @@ pub(super) fn ways(asked: &AdvisePages, ways: &[Way]) -> Result<Vec<Way>, Error>
         let mut tlb = find(&asked.changes, word)?;
         // Every other part of the ways is of one machine.
         let own = &ways[0].job.design.design;
+        tlb.translation.nested.clone_from(&own.translation.nested);
         if tlb.translation == own.translation {
             return Err(Error::request(format!(
                 "--tlb {word}: its [translation] is that of {}; name a design or a machine that has another one",

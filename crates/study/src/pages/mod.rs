@@ -22,7 +22,7 @@ use crate::input::Input;
 use crate::run::{self, FEW_PERIODS};
 use crate::simulation::{Settings, Simulation};
 use crate::words::shell_join;
-use crate::{Error, Progress, intervals, record};
+use crate::{Error, Progress, hypervisor, intervals, record};
 use terrace_sim::Fidelity;
 
 /// The policies that are looked at where none are named, as far as there are such policies.
@@ -64,7 +64,13 @@ impl AdvisePages {
     /// # Errors
     /// What does not exist or contradicts itself.
     pub fn check(&self) -> Result<(), Error> {
-        self.ways().map(|_| ())
+        self.under_hypervisor()?.ways().map(|_| ())
+    }
+
+    /// The same question on a machine that is a guest, where all ways can be in one.
+    fn under_hypervisor(&self) -> Result<AdvisePages, Error> {
+        let changes = hypervisor::under(&self.changes, ways::designs(self), None, self.simulation.fidelity)?;
+        Ok(AdvisePages { changes, ..self.clone() })
     }
 
     /// Runs `input` under all ways of using pages. A program to record runs once, into a temporary file.
@@ -72,12 +78,13 @@ impl AdvisePages {
     /// # Errors
     /// A question that is wrong, an input that fails, a caller who stopped.
     pub fn run(&self, input: Input, progress: &dyn Progress) -> Result<PageAdvice, Error> {
-        let ways = self.ways()?;
+        let asked = &self.under_hypervisor()?;
+        let ways = asked.ways()?;
         // A live input is read once: a command needs no recording beside.
         let live = input.is_live();
         let folder = tempfile::tempdir().map_err(Error::Folder)?;
         let input = if live { record::once(input, folder.path(), progress)? } else { input };
-        answer(self, &ways, input, live, &Settings::new(self.simulation, progress))
+        answer(asked, &ways, input, live, &Settings::new(self.simulation, progress))
     }
 
     fn ways(&self) -> Result<Vec<Way>, Error> {
@@ -136,7 +143,11 @@ fn answer(
     let page_cache = ran.iter().map(|(way, uses)| CopiedCost::of(way, uses)).collect();
     let parts = parts::weigh((base_run, &result.parts[base]), large, &ran, &result.lines, &bounds);
     let verdict = Verdict::of(&answers, &parts, &bounds);
-    let remarks = remarks(asked, &answers, base_run, live, settings);
+    let mut remarks = remarks(asked, &answers, base_run, live, settings);
+    remarks.extend(
+        hypervisor::remark(&ways[0].job.design.design, asked.simulation.fidelity)
+            .map(|what| format!("Guest: {what}.")),
+    );
     let command = (!live).then(|| command(asked, &answers, &words));
     Ok(PageAdvice {
         input: name,

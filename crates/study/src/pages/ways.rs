@@ -19,6 +19,19 @@ const BUILT_IN: [(&str, &str, &str); 4] = [
     ("1g", "native-1g", "1 GiB for everything, as from hugetlbfs"),
 ];
 
+/// The designs of all ways with the machine's own TLBs.
+pub(super) fn designs(asked: &AdvisePages) -> Vec<&str> {
+    let built_in = BUILT_IN.into_iter().map(|(_, design, _)| design);
+    built_in.chain(policies(asked)).collect()
+}
+
+fn policies(asked: &AdvisePages) -> Vec<&str> {
+    match asked.policies.is_empty() {
+        false => asked.policies.iter().map(String::as_str).collect(),
+        true => POLICIES.into_iter().filter(|name| terrace_policy::find(name).is_ok()).collect(),
+    }
+}
+
 /// All ways that there are, checked.
 pub(super) fn all(asked: &AdvisePages) -> Result<Vec<Way>, Error> {
     for Setting { design, key, .. } in &asked.changes.sets {
@@ -40,12 +53,7 @@ pub(super) fn all(asked: &AdvisePages) -> Result<Vec<Way>, Error> {
     for (name, design, meaning) in BUILT_IN {
         ways.push(way(name, design, meaning)?);
     }
-    let named = !asked.policies.is_empty();
-    let policies: Vec<&str> = match named {
-        true => asked.policies.iter().map(String::as_str).collect(),
-        false => POLICIES.into_iter().filter(|name| terrace_policy::find(name).is_ok()).collect(),
-    };
-    for policy in policies {
+    for policy in policies(asked) {
         if ways.iter().all(|way| way.name != policy) {
             let meaning = match policy {
                 "thp" => "transparent huge pages with khugepaged",

@@ -1,0 +1,186 @@
+//! Designs on a machine that is itself the guest of a hypervisor, as `terrace calibrate` saw it.
+//!
+//! There a page walk goes through the guest's table and the hypervisor's. Where the latter has pages of 4 KiB, no TLB entry
+//! holds more of a huge page than that. A preset says so (`hypervisor.pages`) without a machine simulating it, since not
+//! every design can be simulated in a guest. Studies put all of their designs under the hypervisor, or none of them.
+
+use crate::Error;
+use crate::designs::{Changes, Setting};
+use terrace_model::PageSize;
+use terrace_sim::Fidelity;
+use terrace_sim::design::{Aging, Design};
+
+/// The hypervisor's page table.
+const HOST: &str = "translation.nested.host";
+/// What the guest's memory went through: where neighbours lie far apart in it, walks read more of the hypervisor's table.
+pub(crate) const AGING: &str = "os.memory.aging.kind";
+/// Memory of more bytes takes ten seconds and more to age, in every run.
+const LARGEST_AGED: u64 = 64 << 30;
+
+/// The changes, with what puts the designs of `words` under the hypervisor of their machine; `machine` is theirs where the
+/// changes name none. Without one, under one already, or where a design cannot be in a guest, they stay as they are.
+///
+/// # Errors
+/// Designs that cannot be resolved.
+pub fn under<'a>(
+    changes: &Changes,
+    words: impl IntoIterator<Item = &'a str>,
+    machine: Option<&str>,
+    fidelity: Fidelity,
+) -> Result<Changes, Error> {
+    // Nothing is translated there.
+    if fidelity == Fidelity::Pages {
+        return Ok(changes.clone());
+    }
+    if changes
+        .sets
+        .iter()
+        .any(|set| ["translation.nested", "vm.", "host."].iter().any(|key| set.key.starts_with(key)))
+    {
+        return Ok(changes.clone());
+    }
+    let mut found: Vec<(&str, Vec<(&str, &str)>)> = Vec::new();
+    for word in words {
+        let design = changes.resolve(word, machine)?.design.design;
+        let mut sets = Vec::new();
+        // Without page walks a hypervisor's table is read no more than the guest's.
+        if let Some(hypervisor) = &design.hypervisor
+            && design.translation.scheme.kind != "perfect-tlb"
+        {
+            if design.vm.is_some() {
+                return Ok(changes.clone());
+            }
+            sets.push((HOST, hypervisor.pages.name()));
+            let is_set = |set: &Setting| set.key.starts_with("os.memory.aging") && set.is_for(word);
+            let is_fresh = design.os.memory.aging == Aging::None
+                && design.tiers[0].capacity.0 <= LARGEST_AGED
+                && !changes.sets.iter().any(is_set);
+            if hypervisor.pages == PageSize::Base && is_fresh {
+                sets.push((AGING, "builds"));
+            }
+        }
+        found.push((word, sets));
+    }
+    let mut entered = changes.clone();
+    match &found[..] {
+        [(_, sets), others @ ..] if others.iter().all(|(_, other)| other == sets) => {
+            entered.sets.extend(sets.iter().map(|(key, value)| Setting::of_all(*key, *value)));
+        }
+        _ => entered.sets.extend(found.iter().flat_map(|(word, sets)| {
+            let of = |(key, value): &(&str, &str)| Setting {
+                design: Some((*word).to_owned()),
+                ..Setting::of_all(*key, *value)
+            };
+            sets.iter().map(of)
+        })),
+    }
+    let is_possible = found.iter().all(|(word, _)| entered.resolve(word, machine).is_ok());
+    Ok(if is_possible { entered } else { changes.clone() })
+}
+
+/// What a reader of the results of a design should know of the hypervisor under its machine, if there is one.
+pub fn remark(design: &Design, fidelity: Fidelity) -> Option<String> {
+    let hypervisor = design.hypervisor.as_ref().filter(|_| fidelity != Fidelity::Pages)?;
+    let pages = match hypervisor.pages {
+        PageSize::Base => "4 KiB",
+        _ => "2 MiB or more",
+    };
+    let machine = &design.machine;
+    let is_under = design.translation.nested.as_ref().is_some_and(|nested| nested.host.is_some());
+    let sees = format!("{machine} is a guest whose hypervisor maps its memory by pages of {pages}");
+    Some(match (is_under, hypervisor.pages, &design.os.memory.aging) {
+        (false, ..) => format!(
+            "{sees}; designs are simulated as if there were no hypervisor, so page walks take longer there than here"
+        ),
+        (true, PageSize::Base, Aging::None) => format!(
+            "{sees}; page walks go through its table too. No other program used memory before; where some did (--set \
+             {AGING}=builds), huge pages gain more"
+        ),
+        (true, PageSize::Base, _) => format!(
+            "{sees}; page walks go through its table too, and other programs used memory before. Where none did (--set \
+             {AGING}=none), huge pages gain less"
+        ),
+        (true, ..) => format!("{sees}; page walks go through its table too"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    /// A machine file of a guest.
+    fn guest(folder: &Path, pages: &str) -> Changes {
+        let file = folder.join("guest.toml");
+        let text = format!("kind = \"machine\"\nextends = \"zen4-cxl\"\n[hypervisor]\npages = \"{pages}\"\n");
+        std::fs::write(&file, text).unwrap();
+        Changes { machine: Some(file.display().to_string()), ..Changes::default() }
+    }
+
+    fn design(changes: &Changes, word: &str) -> Design {
+        changes.resolve(word, None).unwrap().design.design
+    }
+
+    #[test]
+    fn all_designs_are_under_the_hypervisor_of_their_machine() {
+        let folder = tempfile::tempdir().unwrap();
+        let changes = guest(folder.path(), "4k");
+        let words = ["native-4k", "native-thp", "colt", "perfect-tlb"];
+        let entered = under(&changes, words, None, Fidelity::Full).unwrap();
+        for word in &words[..3] {
+            let design = design(&entered, word);
+            assert_eq!(design.translation.nested.as_ref().unwrap().host, Some(PageSize::Base), "{word}");
+            assert!(matches!(design.os.memory.aging, Aging::Builds { .. }), "{word}");
+            let remark = remark(&design, Fidelity::Full).unwrap();
+            assert!(
+                remark.starts_with("guest is a guest whose hypervisor maps its memory by pages of 4 KiB;"),
+                "{remark}"
+            );
+        }
+        assert!(design(&entered, "perfect-tlb").translation.nested.is_none());
+        let words = entered.resolve("native-4k", None).unwrap().words.join(" ");
+        assert!(
+            words.ends_with("--set translation.nested.host=4k --set os.memory.aging.kind=builds"),
+            "{words}"
+        );
+    }
+
+    #[test]
+    fn a_hypervisor_with_huge_pages_leaves_memory_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let entered = under(&guest(folder.path(), "2m"), ["native-4k"], None, Fidelity::Full).unwrap();
+        let design = design(&entered, "native-4k");
+        assert_eq!(design.translation.nested.as_ref().unwrap().host, Some(PageSize::Huge));
+        assert_eq!(design.os.memory.aging, Aging::None);
+        assert!(remark(&design, Fidelity::Full).unwrap().ends_with("page walks go through its table too"));
+    }
+
+    #[test]
+    fn what_cannot_be_in_a_guest_keeps_all_designs_out_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let changes = guest(folder.path(), "4k");
+        for other in ["vbi-full", "virtual-4k"] {
+            let entered = under(&changes, ["native-4k", other], None, Fidelity::Full).unwrap();
+            assert_eq!(entered, changes, "{other}");
+        }
+        assert!(
+            remark(&design(&changes, "native-4k"), Fidelity::Full)
+                .unwrap()
+                .contains("as if there were no hypervisor")
+        );
+    }
+
+    #[test]
+    fn what_the_user_sets_stays_and_other_machines_have_no_hypervisor() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut changes = guest(folder.path(), "4k");
+        changes.sets.push(Setting::of_all("os.memory.aging.kind", "none"));
+        let entered = under(&changes, ["native-4k"], None, Fidelity::Full).unwrap();
+        assert_eq!(design(&entered, "native-4k").os.memory.aging, Aging::None);
+        changes.sets.push(Setting::of_all(HOST, "2m"));
+        assert_eq!(under(&changes, ["native-4k"], None, Fidelity::Full).unwrap(), changes);
+        let native = Changes::default();
+        assert_eq!(under(&native, ["native-4k"], None, Fidelity::Full).unwrap(), native);
+        assert_eq!(remark(&design(&native, "native-4k"), Fidelity::Full), None);
+    }
+}
