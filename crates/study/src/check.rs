@@ -20,7 +20,6 @@ use terrace_model::text;
 use terrace_recorder::RecordOptions;
 use terrace_report::{MachineTier, machine_sentence};
 use terrace_sim::Fidelity;
-use terrace_sim::design::Aging;
 
 /// A way of running natively, and the design that stands for it. The last is for systems with a pool.
 const WAYS: [(Pages, &str); 3] =
@@ -296,10 +295,8 @@ impl Check {
             hypervisor::under(&self.changes, ways.iter().map(|(_, design)| *design), None, Fidelity::Full)?;
         let mut jobs = all(&changes, "")?;
         // How a guest's memory lies in its hypervisor's is not seen from inside: in order, walks take the least.
-        let mut in_order = Vec::new();
-        if changes != self.changes && jobs[0].design.design.os.memory.aging != Aging::None {
-            in_order.push(Setting::of_all(hypervisor::AGING, "none"));
-        }
+        let aged = hypervisor::sets_aging(&changes.sets) && !hypervisor::sets_aging(&self.changes.sets);
+        let in_order = aged.then(|| Setting::of_all(hypervisor::AGING, "none"));
         let spread = parse_spread(&jobs[0].design.design.ledger.spread)?;
         // What the user set has no spread.
         let is_set = |key: &str| self.changes.sets.iter().any(|setting| setting.key == key);
@@ -310,20 +307,16 @@ impl Check {
                 Some((*key, *high_is_for, spread.iter().rfind(|one| one.key == *key)?))
             })
             .collect();
-        if decisive.is_empty() && in_order.is_empty() {
-            return Ok(jobs);
-        }
         for (is_for, suffix) in [(false, ", against huge pages"), (true, ", for huge pages")] {
-            if is_for && decisive.is_empty() {
-                break;
-            }
-            let mut changes = changes.clone();
-            changes.sets.extend(in_order.iter().filter(|_| !is_for).cloned());
+            let mut varied = changes.clone();
+            varied.sets.extend(in_order.iter().filter(|_| !is_for).cloned());
             for (key, high_is_for, one) in &decisive {
                 let value = if *high_is_for == is_for { &one.high } else { &one.low };
-                changes.sets.push(Setting::of_all(*key, value.clone()));
+                varied.sets.push(Setting::of_all(*key, value.clone()));
             }
-            jobs.extend(all(&changes, suffix)?);
+            if varied != changes {
+                jobs.extend(all(&varied, suffix)?);
+            }
         }
         Ok(jobs)
     }
@@ -396,6 +389,7 @@ pub(crate) fn parse_spread(entries: &[String]) -> Result<Vec<SpreadOf>, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use terrace_sim::design::Aging;
 
     #[test]
     fn spreads_are_read_or_refused() {
@@ -465,6 +459,9 @@ mod tests {
         );
         assert_eq!(jobs[2].design.design.name, "native-4k, against huge pages");
         // Memory that the user describes is as they say.
-        assert_eq!(check(&[("os.memory.aging.kind", "none")], &machine).jobs(&WAYS[..2]).unwrap().len(), 2);
+        for kind in ["none", "builds"] {
+            let described = check(&[("os.memory.aging.kind", kind)], &machine);
+            assert_eq!(described.jobs(&WAYS[..2]).unwrap().len(), 2, "{kind}");
+        }
     }
 }

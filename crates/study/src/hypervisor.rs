@@ -28,14 +28,8 @@ pub fn under<'a>(
     machine: Option<&str>,
     fidelity: Fidelity,
 ) -> Result<Changes, Error> {
-    // Nothing is translated there.
-    if fidelity == Fidelity::Pages {
-        return Ok(changes.clone());
-    }
-    if changes
-        .sets
-        .iter()
-        .any(|set| ["translation.nested", "vm.", "host."].iter().any(|key| set.key.starts_with(key)))
+    // At that fidelity nothing is translated.
+    if fidelity == Fidelity::Pages || changes.sets.iter().any(|set| set.key.starts_with("translation.nested"))
     {
         return Ok(changes.clone());
     }
@@ -43,18 +37,13 @@ pub fn under<'a>(
     for word in words {
         let design = changes.resolve(word, machine)?.design.design;
         let mut sets = Vec::new();
-        // Without page walks a hypervisor's table is read no more than the guest's.
         if let Some(hypervisor) = &design.hypervisor
-            && design.translation.scheme.kind != "perfect-tlb"
+            && !design.translates_for_free()
         {
-            if design.vm.is_some() {
-                return Ok(changes.clone());
-            }
             sets.push((HOST, hypervisor.pages.name()));
-            let is_set = |set: &Setting| set.key.starts_with("os.memory.aging") && set.is_for(word);
             let is_fresh = design.os.memory.aging == Aging::None
                 && design.tiers[0].capacity.0 <= LARGEST_AGED
-                && !changes.sets.iter().any(is_set);
+                && !sets_aging(&changes.sets_of(word));
             if hypervisor.pages == PageSize::Base && is_fresh {
                 sets.push((AGING, "builds"));
             }
@@ -76,6 +65,11 @@ pub fn under<'a>(
     }
     let is_possible = found.iter().all(|(word, _)| entered.resolve(word, machine).is_ok());
     Ok(if is_possible { entered } else { changes.clone() })
+}
+
+/// Whether somebody said what memory went through.
+pub(crate) fn sets_aging(sets: &[Setting]) -> bool {
+    sets.iter().any(|set| set.key.starts_with("os.memory.aging"))
 }
 
 /// What a reader of the results of a design should know of the hypervisor under its machine, if there is one.

@@ -53,6 +53,12 @@ impl Design {
         self.vm.as_ref().map(|_| self.host.clone().unwrap_or_default())
     }
 
+    /// Whether translation reads no page table and takes no time, so that a hypervisor's table adds nothing.
+    pub fn translates_for_free(&self) -> bool {
+        schemes::find(&self.translation.scheme.kind)
+            .is_some_and(|scheme| !scheme.walks && !scheme.virtual_caches)
+    }
+
     /// Names of the tiers that programs' pages lie in, as their operating system knows them.
     pub(crate) fn tier_names_of_programs(&self) -> Vec<String> {
         match self.guest_tiers() {

@@ -231,8 +231,7 @@ fn remarks(
                 .to_owned(),
         );
     }
-    let memory = &asked.changes.sets;
-    if !memory.iter().any(|set| set.key.starts_with("os.memory.aging")) {
+    if !hypervisor::sets_aging(&asked.changes.sets) {
         remarks.push(
             "Fresh memory: all of it was free when the program came. On a machine that ran for weeks fewer large pages are \
              had at once, or compaction has to make them: repeat this with --set os.memory.aging.kind=builds."
