@@ -173,12 +173,28 @@ impl Program {
         Ok(most)
     }
 
-    /// What the environment of a run in transparent huge pages has that decides where memory lies.
+    /// What the environment of a run in transparent huge pages has that decides in which pieces the program takes and returns
+    /// memory. Empty where it has no setting of its own for them.
     pub fn layout(&self) -> Vec<(OsString, OsString)> {
         self.library.iter().map(|_| (TUNABLES.into(), tuned(ASK))).collect()
     }
 
+    /// Page faults of a run on base pages with the environment of [`Program::layout`].
+    ///
+    /// # Errors
+    /// As [`Program::run`].
+    pub fn faults_laid_out(&self) -> Result<u64, Error> {
+        let mut command = self.command(Pages::Base);
+        command.envs(self.layout());
+        let (begin, child) = self.spawn(&mut command)?;
+        Ok(self.end(begin, wait(child.id()))?.faults)
+    }
+
     fn start(&self, pages: Pages) -> Result<(Instant, Child), Error> {
+        self.spawn(&mut self.command(pages))
+    }
+
+    fn command(&self, pages: Pages) -> Command {
         let mut command = Command::new(&self.command[0]);
         command.args(&self.command[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         match (pages, &self.library) {
@@ -194,6 +210,10 @@ impl Program {
             }
             (Pages::Pool, _) => set_allocator(&mut command, "glibc.malloc.hugetlb=2"),
         }
+        command
+    }
+
+    fn spawn(&self, command: &mut Command) -> Result<(Instant, Child), Error> {
         let begin = Instant::now();
         Ok((begin, command.spawn().map_err(|source| Error::Start { program: self.name(), source })?))
     }
@@ -352,6 +372,18 @@ mod tests {
         // 64 MiB are 16,384 base pages, or 32 huge ones.
         let faults = [Pages::Base, Pages::Huge].map(|pages| program.run(pages).unwrap().faults);
         assert!(faults[0] > faults[1] + 12_000, "{faults:?}");
+    }
+
+    #[test]
+    fn a_heap_that_shrinks_faults_less_as_it_is_laid_out_for_huge_pages() {
+        let shrink = "for i in range(500):\n    b = [bytes(100000) for _ in range(4)]\n    del b";
+        let program = Program::new(&words(&["python3", "-c", shrink])).unwrap();
+        let (base, laid_out) = (program.run(Pages::Base).unwrap().faults, program.faults_laid_out().unwrap());
+        if program.preloads() {
+            assert!(laid_out < base / 2, "{laid_out} of {base}");
+        } else {
+            assert!(laid_out.abs_diff(base) < base / 10, "{laid_out} of {base}");
+        }
     }
 
     #[test]

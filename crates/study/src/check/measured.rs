@@ -2,15 +2,24 @@
 
 use super::{Agreement, CheckResult, Compared, Interval, Pool, SHORT, SURE, Way};
 use terrace_calibrate::native::{self, Program};
-use terrace_report::{MachineTier, SMALLEST_DIFFERENCE};
+use terrace_report::{MachineTier, RunRecord, SMALLEST_DIFFERENCE};
 
 /// What a way was predicted to take.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Simulated {
-    /// Simulated time.
+    /// Processor time.
     pub seconds: f64,
     /// Page faults.
     pub faults: u64,
+}
+
+impl Simulated {
+    /// Of all cores, without the time for which one had nothing to do.
+    pub fn of(run: &RunRecord) -> Simulated {
+        let busy: f64 = run.cycle_components().iter().map(|part| part.cycles).sum();
+        let seconds = run.seconds_simulated * busy / run.cycles.max(1) as f64;
+        Simulated { seconds, faults: run.stats.integer("os.faults") }
+    }
 }
 
 /// What was measured, of each way.
@@ -23,8 +32,17 @@ pub(super) struct Native {
 }
 
 impl Native {
+    /// Median number of page faults on base pages.
+    pub fn base_faults(&self) -> u64 {
+        self.median(0, &|run| run.faults as f64) as u64
+    }
+
+    fn median(&self, at: usize, value: &dyn Fn(&native::Run) -> f64) -> f64 {
+        median(self.runs[at].iter().map(value).collect())
+    }
+
     fn way(&self, at: usize, simulated: Simulated) -> Way {
-        let of = |value: &dyn Fn(&native::Run) -> f64| median(self.runs[at].iter().map(value).collect());
+        let of = |value| self.median(at, value);
         Way {
             processor_seconds: of(&native::Run::processor),
             elapsed_seconds: of(&|run| run.elapsed),
@@ -143,6 +161,7 @@ fn median_interval(mut values: Vec<f64>) -> (Interval, f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use terrace_model::Unit;
 
     #[test]
     fn the_interval_of_a_median_by_the_binomial_distribution() {
@@ -223,6 +242,16 @@ mod tests {
         assert_eq!(json["measured"]["value"], 2.0, "as before there was a pool");
         assert_eq!(json["hugetlb"]["measured"]["value"], 0.75);
         assert_eq!(json["hugetlb"]["huge_share"], 0.25);
+    }
+
+    #[test]
+    fn two_cores_at_work_at_a_time_take_twice_the_processor_time() {
+        let mut run = RunRecord { seconds_simulated: 2.0, cycles: 1000, ..RunRecord::default() };
+        for (part, cycles) in [("base", 1000), ("os", 300), ("idle", 700)] {
+            run.stats.count(format!("core.cycles.{part}"), cycles, Unit::Cycles);
+        }
+        run.stats.count("os.faults", 7, Unit::Count);
+        assert_eq!(Simulated::of(&run), Simulated { seconds: 2.6, faults: 7 });
     }
 
     #[test]
