@@ -173,8 +173,8 @@ impl Program {
         Ok(most)
     }
 
-    /// What the environment of a run in transparent huge pages has that decides in which pieces the program takes and returns
-    /// memory. Empty where it has no setting of its own for them.
+    /// What the environment of a run in transparent huge pages has that decides in which pieces the program takes and
+    /// returns memory. Empty where the system gives them without a setting.
     pub fn layout(&self) -> Vec<(OsString, OsString)> {
         self.library.iter().map(|_| (TUNABLES.into(), tuned(ASK))).collect()
     }

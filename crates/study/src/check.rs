@@ -2,9 +2,9 @@
 //!
 //! The program runs natively on base pages and with transparent huge pages in turn, several pairs after one that is not
 //! counted, and is recorded while the designs `native-4k` and `native-thp` simulate it: once, or once for each where the
-//! setting of the C library that gives huge pages also makes the program take and return memory in other pieces. Where the
-//! system has free pages in its hugetlb pool, it also runs on those, and `native-2m` stands for them. Compared are the times of
-//! processors, since the simulator leaves out what a program waits for.
+//! setting of the C library that gives huge pages also makes the program take and return memory in other pieces. Where
+//! the system has free pages in its hugetlb pool, it also runs on those, and `native-2m` stands for them. Compared are the
+//! times of processors, since the simulator leaves out what a program waits for.
 
 mod measured;
 

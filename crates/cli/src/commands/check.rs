@@ -17,10 +17,10 @@ Examples:
 /// Run a program with small and huge pages here, and compare with a prediction
 ///
 /// Runs the program natively on 4 KiB pages and with transparent huge pages in
-/// turn, several pairs, and records it once while the simulator predicts both
-/// on the preset of this machine that `terrace calibrate` wrote. Prints both
-/// speed-ups with their intervals, and whether the prediction was right. Where
-/// the system's hugetlb pool has free pages, the program runs on those too.
+/// turn, several pairs, and records it while the simulator predicts both on the
+/// preset of this machine that `terrace calibrate` wrote. Prints both speed-ups
+/// with their intervals, and whether the prediction was right. Where the
+/// system's hugetlb pool has free pages, the program runs on those too.
 ///
 /// Times are those of processors: what a program waits for is not simulated.
 /// No setting of the system changes. Where the system gives huge pages only to
