@@ -9,7 +9,7 @@ use crate::observer::{Code, InputObserver};
 use crate::progress::{Watched, share};
 use crate::simulation::Settings;
 use crate::threads;
-use crate::words::with_names_demangled;
+use crate::words::{of_readable_structures, with_names_demangled};
 use crossbeam_channel::{Sender, unbounded};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -64,7 +64,7 @@ impl InputResult {
         }
         for pools in self.runs.iter_mut().filter_map(|run| run.pools.as_mut()) {
             for structure in &mut pools.structures {
-                structure.code_line = line(&demangled(&structure.name));
+                structure.code_line = line(&structure.name);
             }
         }
     }
@@ -185,7 +185,7 @@ fn simulate_with(
         notes: outcome.notes.iter().map(|note| with_names_demangled(note)).collect(),
         timeline: Vec::new(),
         contiguity_over_time: outcome.contiguity,
-        pools: outcome.pools,
+        pools: outcome.pools.map(of_readable_structures),
         uncertainty: None,
     };
     record.notes.extend(too_short(&design.design, &record, settings));

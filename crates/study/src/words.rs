@@ -1,5 +1,6 @@
 //! Commands that repeat a run, as a shell takes them, and sentences as people read them.
 
+use terrace_model::PoolTraffic;
 use terrace_trace::demangled;
 
 /// A word as a shell takes it.
@@ -26,9 +27,18 @@ pub fn with_names_demangled(sentence: &str) -> String {
     sentence.split(' ').map(readable).collect::<Vec<_>>().join(" ")
 }
 
+/// Traffic of structures that have the names that their source gives them.
+pub fn of_readable_structures(mut traffic: PoolTraffic) -> PoolTraffic {
+    for structure in &mut traffic.structures {
+        structure.name = demangled(&structure.name).into_owned();
+    }
+    traffic
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use terrace_model::StructureTraffic;
 
     #[test]
     fn names_in_a_sentence_are_readable() {
@@ -36,6 +46,15 @@ mod tests {
         let expected = "hint BO, in the fast tier: Minisat::vec<int>::capacity(int)+0x6f, main+0x12, _Zx";
         assert_eq!(with_names_demangled(note), expected);
         assert_eq!(with_names_demangled("A run of 1.5 s, and  so on."), "A run of 1.5 s, and  so on.");
+    }
+
+    #[test]
+    fn structures_of_a_gpu_are_readable() {
+        let of =
+            |name: &str| StructureTraffic { name: name.to_owned(), bytes: 7, ..StructureTraffic::default() };
+        let traffic = |name: &str| PoolTraffic { structures: vec![of(name)], ..PoolTraffic::default() };
+        let recorded = traffic("_ZN7Minisat3vecIiE8capacityEi+0x6f");
+        assert_eq!(of_readable_structures(recorded), traffic("Minisat::vec<int>::capacity(int)+0x6f"));
     }
 
     #[test]
