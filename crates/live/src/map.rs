@@ -47,7 +47,7 @@ pub struct MapPart {
     pub kind: String,
     /// Resident bytes by tier, in the order of the map's.
     pub resident: Vec<u64>,
-    /// Of that: accessed between the policy's last two looks. Null where nobody has looked for accesses yet.
+    /// Of that: accessed since the policy's look before the last. Null where nobody has looked for accesses yet.
     pub hot: Option<Vec<u64>>,
 }
 
@@ -75,7 +75,7 @@ fn parts(space: &Space, tiers: usize, knows_accesses: bool) -> Vec<MapPart> {
             if state.is_resident() && state.is_located() {
                 let tier = state.tier().index();
                 resident[tier] += count << 12;
-                hot[tier] += if state.is_accessed() { count << 12 } else { 0 };
+                hot[tier] += if state.is_hot() { count << 12 } else { 0 };
             }
         });
         MapPart {

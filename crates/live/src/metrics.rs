@@ -43,8 +43,8 @@ fn tiers(status: &Status, registry: &mut Registry) {
         Some(tier.capacity)
     });
     by_tier("tier_used", "Memory that the managed processes have in the tier", |tier| Some(tier.used));
-    by_tier("tier_hot", "Of that, accessed between the policy's last two looks", |tier| tier.hot);
-    by_tier("tier_cold", "Of that, not accessed between the policy's last two looks", |tier| tier.cold);
+    by_tier("tier_hot", "Of that, accessed since the policy's look before the last", |tier| tier.hot);
+    by_tier("tier_cold", "Of that, not accessed since the policy's look before the last", |tier| tier.cold);
     let processes = Family::<Labels, Gauge>::default();
     for process in &status.processes {
         for (tier, bytes) in &process.bytes {

@@ -91,7 +91,7 @@ pub struct TierStatus {
     pub capacity: u64,
     /// What they have, in bytes.
     pub used: u64,
-    /// Of that: accessed between the policy's last two looks. Null where nobody has looked for accesses yet.
+    /// Of that: accessed since the policy's look before the last. Null where nobody has looked for accesses yet.
     pub hot: Option<u64>,
     /// Of that: not accessed then. Null where accesses to some pages do not show: of those nothing is known.
     pub cold: Option<u64>,
@@ -106,7 +106,7 @@ pub struct ProcessStatus {
     pub name: String,
     /// Bytes by tier.
     pub bytes: BTreeMap<String, u64>,
-    /// Bytes accessed between the policy's last two looks. Null where nobody has looked for accesses yet.
+    /// Bytes accessed since the policy's look before the last. Null where nobody has looked for accesses yet.
     pub hot: Option<u64>,
 }
 

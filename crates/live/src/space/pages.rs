@@ -18,6 +18,7 @@ const IN_FLIGHT: u16 = 1 << 7;
 const SEEN: u16 = 1 << 8;
 const SWAPPED: u16 = 1 << 9;
 const ENTRY_DROPPED: u16 = 1 << 10;
+const ACCESSED_BEFORE: u16 = 1 << 11;
 
 macro_rules! flag {
     ($($(#[$doc:meta])* $get:ident $set:ident $bit:ident;)+) => {
@@ -42,6 +43,8 @@ impl PageState {
         is_located set_located LOCATED;
         /// Accessed since the policy last cleared the bit.
         is_accessed set_accessed ACCESSED;
+        /// Accessed between the last two times that the policy cleared that bit.
+        was_accessed set_was_accessed ACCESSED_BEFORE;
         /// Stored to since the policy last cleared the bit.
         is_dirty set_dirty DIRTY;
         /// Part of an order.
@@ -52,6 +55,17 @@ impl PageState {
         is_swapped set_swapped SWAPPED;
         /// The page's entry was taken out, so the page may be there although it does not show.
         is_entry_dropped set_entry_dropped ENTRY_DROPPED;
+    }
+
+    /// Accessed lately, whenever one asks: a policy that has just looked has cleared what it saw.
+    pub const fn is_hot(self) -> bool {
+        self.0 & (ACCESSED | ACCESSED_BEFORE) != 0
+    }
+
+    /// The policy has seen whether the page was accessed, and asks for accesses from now on.
+    pub const fn clear_accessed(&mut self) {
+        self.set_was_accessed(self.is_accessed());
+        self.set_accessed(false);
     }
 
     /// Where it lies; meaningful where it is located.
@@ -241,6 +255,7 @@ impl PageStates {
         if let Chunk::Base(BasePages { pages, .. }) = chunk {
             let mut joined = PageState::default();
             joined.set_accessed(pages.iter().any(|page| page.is_resident() && page.is_accessed()));
+            joined.set_was_accessed(pages.iter().any(|page| page.is_resident() && page.was_accessed()));
             joined.set_resident(pages.iter().any(|page| page.is_resident()));
             joined.set_dirty(pages.iter().any(|page| page.is_resident() && page.is_dirty()));
             *chunk = Chunk::Whole(size, joined);
@@ -429,10 +444,10 @@ impl PageStates {
         }
     }
 
-    /// Adds to `counts` the base pages that lie in each tier, and to `hot` those of them that were accessed. Returns how
+    /// Adds to `counts` the base pages that lie in each tier, and to `hot` those of them that were accessed lately. Returns how
     /// many pages of any size are in memory.
     pub fn count(&self, counts: &mut [u64], hot: &mut [u64]) -> u64 {
-        const KIND: u16 = TIER | RESIDENT | LOCATED | ACCESSED | SWAPPED;
+        const KIND: u16 = TIER | RESIDENT | LOCATED | ACCESSED | ACCESSED_BEFORE | SWAPPED;
         let mut in_memory = 0;
         let mut add = |state: PageState, units: u64, pages: u64| {
             if state.is_resident()
@@ -440,7 +455,7 @@ impl PageStates {
                 && let Some(count) = counts.get_mut(state.tier().index())
             {
                 *count += pages;
-                if state.is_accessed() {
+                if state.is_hot() {
                     hot[state.tier().index()] += pages;
                 }
                 in_memory += if state.is_swapped() { 0 } else { units };

@@ -39,7 +39,9 @@ impl World {
                 shown += view.base_pages();
                 if step == Step::Clear {
                     // What the hardware or the kernel holds was taken over with the last look.
-                    state.set_accessed(state.is_accessed() && !clear.accessed);
+                    if clear.accessed {
+                        state.clear_accessed();
+                    }
                     state.set_dirty(state.is_dirty() && !clear.dirty);
                 }
                 true

@@ -31,6 +31,17 @@ fn states_hold_what_was_set() {
 }
 
 #[test]
+fn a_page_is_hot_for_one_more_look_of_the_policy() {
+    let mut state = PageState::default();
+    assert!(!state.is_hot());
+    state.set_accessed(true);
+    state.clear_accessed();
+    assert!(state.is_hot() && !state.is_accessed(), "the policy looks just before one asks");
+    state.clear_accessed();
+    assert!(!state.is_hot());
+}
+
+#[test]
 fn pages_join_and_fall_apart() {
     let mut map = PageStates::default();
     seen(&mut map, 1024);
@@ -102,7 +113,7 @@ fn see_one_by_one(pages: &mut [PageState]) -> bool {
 
 proptest! {
     #[test]
-    fn many_at_a_time_do_as_one_by_one(few in proptest::collection::vec(0u16..1024, 1..40), all: bool) {
+    fn many_at_a_time_do_as_one_by_one(few in proptest::collection::vec(0u16..4096, 1..40), all: bool) {
         let known = |state: &u16| if all { state & !SWAPPED | RESIDENT | LOCATED } else { *state };
         let mut pages: Vec<PageState> = few.iter().map(known).map(PageState).collect();
         let mut plain = pages.clone();
@@ -120,7 +131,7 @@ proptest! {
         map.visit_mut(0..2000, |_, state| {
             let tier = state.tier().index();
             plain[tier] += u64::from(state.is_located());
-            plain_hot[tier] += u64::from(state.is_located() && state.is_accessed());
+            plain_hot[tier] += u64::from(state.is_located() && state.is_hot());
             plain_in_memory += u64::from(state.is_located() && !state.is_swapped());
             true
         });

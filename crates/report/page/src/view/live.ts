@@ -125,7 +125,7 @@ export function live(): HTMLElement {
     { id: "live" },
     head,
     cards,
-    h("section", {}, h("h2", {}, "Memory by tier"), h("p", { class: "lead" }, "Of the managed processes. Hot is what was accessed between the policy's last two looks."), tiers),
+    h("section", {}, h("h2", {}, "Memory by tier"), h("p", { class: "lead" }, "Of the managed processes. Hot is what was accessed since the policy's look before the last."), tiers),
     h("section", {}, h("h2", {}, "Memory by address"), h("p", { class: "lead" }, "A cell is a range of addresses. Its colour says in which tier its pages lie: full where they are hot or nobody sees accesses, pale where they are cold; empty is not resident."), map),
     h("section", {}, h("h2", {}, "Over time"), key, charts),
     h("section", {}, h("h2", {}, "Processes"), processes),

@@ -40,8 +40,8 @@ const WIDTH: usize = 80;
 /// Watch a running Terrace: tiers, moves, budget, processes
 ///
 /// Shows how much memory of the managed processes lies in each tier, what of it
-/// was accessed between the policy's last two looks (hot), what was moved, with
-/// the kernel's own counters beside, and what Terrace itself costs.
+/// was accessed since the policy's look before the last (hot), what was moved,
+/// with the kernel's own counters beside, and what Terrace itself costs.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
