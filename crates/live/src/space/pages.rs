@@ -444,8 +444,8 @@ impl PageStates {
         }
     }
 
-    /// Adds to `counts` the base pages that lie in each tier, and to `hot` those of them that were accessed lately. Returns how
-    /// many pages of any size are in memory.
+    /// Adds to `counts` the base pages that lie in each tier, and to `hot` those of them that were accessed lately.
+    /// Returns how many pages of any size are in memory.
     pub fn count(&self, counts: &mut [u64], hot: &mut [u64]) -> u64 {
         const KIND: u16 = TIER | RESIDENT | LOCATED | ACCESSED | ACCESSED_BEFORE | SWAPPED;
         let mut in_memory = 0;
