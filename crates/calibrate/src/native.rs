@@ -206,9 +206,11 @@ impl Program {
             (Pages::Huge, Some(folder)) => {
                 let library = folder.path().join("libterrace_pages.so").into_os_string();
                 command.env("LD_PRELOAD", joined(library, " ", std::env::var_os("LD_PRELOAD")));
-                set_allocator(&mut command, ASK);
+                command.envs(self.layout());
             }
-            (Pages::Pool, _) => set_allocator(&mut command, "glibc.malloc.hugetlb=2"),
+            (Pages::Pool, _) => {
+                command.env(TUNABLES, tuned("glibc.malloc.hugetlb=2"));
+            }
         }
         command
     }
@@ -258,11 +260,7 @@ const TUNABLES: &str = "GLIBC_TUNABLES";
 /// Asks for transparent huge pages, for which the heap then grows by whole ones.
 const ASK: &str = "glibc.malloc.hugetlb=1";
 
-/// Tunes the C library's allocator. What the caller's environment tunes goes on.
-fn set_allocator(command: &mut Command, tunable: &str) {
-    command.env(TUNABLES, tuned(tunable));
-}
-
+/// The variable's value with one more setting. What the caller's environment tunes goes on.
 fn tuned(tunable: &str) -> OsString {
     joined(tunable.into(), ":", std::env::var_os(TUNABLES))
 }

@@ -50,11 +50,10 @@ impl InputResult {
     /// Finds the source lines of the allocation sites that the results name, for a program of this machine that was recorded
     /// at this time.
     fn find_lines(&mut self, code: &Code, recorded: SystemTime) {
-        let structures =
-            self.runs.iter().filter_map(|run| run.pools.as_ref()).flat_map(|pools| &pools.structures);
         let parts = self.parts.iter().flatten().filter(|part| part.part.is_structure);
-        let recorded_names = structures.map(|one| &one.name).chain(parts.map(|part| &part.part.name));
-        let mut shown: BTreeSet<String> = recorded_names.map(|name| demangled(name).into_owned()).collect();
+        let mut shown: BTreeSet<String> = parts.map(|part| demangled(&part.part.name).into_owned()).collect();
+        let pools = self.runs.iter().filter_map(|run| run.pools.as_ref());
+        shown.extend(pools.flat_map(|pools| &pools.structures).map(|structure| structure.name.clone()));
         let rows = self.summary.iter().flat_map(|summary| &summary.heat.rows);
         shown.extend(rows.map(|row| row.name.clone()));
         self.lines = code.lines(shown.iter().map(String::as_str), recorded);
