@@ -362,8 +362,48 @@ pub fn expected_choice(text: &str, words: &[&str]) -> String {
     format!("one of {}{}", words.join(", "), did_you_mean(nearest(text, words.iter().copied())))
 }
 
+/// What a field's declaration says, as it was written.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct Written {
+    pub key: &'static str,
+    pub help: &'static str,
+    pub unit: &'static str,
+    pub source: &'static str,
+    pub scaled: bool,
+    pub goal: bool,
+    pub only_with: &'static str,
+}
+
+/// A declared field, whose default is the value that stands for it. A function for each type of value, and not for each
+/// of the hundreds of fields.
+#[doc(hidden)]
+#[inline(never)]
+pub fn declaration<T: ParameterValue>(
+    prefix: &str,
+    written: &Written,
+    range: Option<Range>,
+    value: Option<&T>,
+) -> ParameterInfo {
+    let Written { key, help, unit, source, scaled, goal, only_with } = *written;
+    ParameterInfo {
+        range,
+        source: source.to_owned(),
+        scaled,
+        goal,
+        only_with: only_with.to_owned(),
+        ..ParameterInfo::of::<T>(
+            format!("{prefix}{key}"),
+            help,
+            unit,
+            value.map(ParameterValue::text).unwrap_or_default(),
+        )
+    }
+}
+
 /// Reads a value that a user gave for `key`.
 #[doc(hidden)]
+#[inline(never)]
 pub fn read_value<T: ParameterValue>(key: &str, text: &str) -> Result<T, ParameterError> {
     T::read(text.trim()).map_err(|expected| ParameterError::Unreadable {
         key: key.to_owned(),
@@ -374,18 +414,21 @@ pub fn read_value<T: ParameterValue>(key: &str, text: &str) -> Result<T, Paramet
 
 /// Reads a value in an attribute of `field`.
 #[doc(hidden)]
+#[inline(never)]
 pub fn constant<T: ParameterValue>(field: &str, text: &str) -> T {
     T::read(text).unwrap_or_else(|expected| panic!("the field {field}: \"{text}\" is not {expected}"))
 }
 
 /// Two bounds as texts.
 #[doc(hidden)]
+#[inline(never)]
 pub fn range_of<T: Bounded>(low: &T::Bound, high: &T::Bound) -> Range {
     Range { low: low.text(), high: high.text() }
 }
 
 /// Refuses a value that is not between the bounds.
 #[doc(hidden)]
+#[inline(never)]
 pub fn check_range<T: Bounded>(
     key: &str,
     value: &T,

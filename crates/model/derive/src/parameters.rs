@@ -260,19 +260,16 @@ fn pieces(field: &Field, place: impl Fn(&Ident) -> Place) -> syn::Result<Pieces>
             {
                 #values
                 let values: ::core::option::Option<&#field_type> = values;
-                declared.push(::terrace_model::parameters::ParameterInfo {
-                    range: #range,
-                    source: #source.to_owned(),
+                let written = ::terrace_model::parameters::Written {
+                    key: #key,
+                    help: #help,
+                    unit: #unit,
+                    source: #source,
                     scaled: #scaled,
                     goal: #goal,
-                    only_with: #only_with.to_owned(),
-                    ..::terrace_model::parameters::ParameterInfo::of::<#field_type>(
-                        ::std::format!("{prefix}{}", #key),
-                        #help,
-                        #unit,
-                        values.map(::terrace_model::parameters::ParameterValue::text).unwrap_or_default(),
-                    )
-                });
+                    only_with: #only_with,
+                };
+                declared.push(::terrace_model::parameters::declaration(prefix, &written, #range, values));
             }
         },
         default,
