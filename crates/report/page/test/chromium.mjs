@@ -21,7 +21,7 @@ export const launch = () =>
 export async function watched_page(browser, may_ask, options = {}) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
   // On a busy machine a page takes its time.
-  context.setDefaultTimeout(60000);
+  context.setDefaultTimeout(180000);
   const page = await context.newPage();
   const errors = [];
   page.on("console", (message) => ["error", "warning"].includes(message.type()) && errors.push(message.text()));
