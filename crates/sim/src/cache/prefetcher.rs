@@ -10,7 +10,7 @@ const PAGE_LINES: u64 = 64;
 const CONFIRMED: u8 = 2;
 
 /// What is known of a page: both numbers are of lines in it, so that all fits into a word of the array.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug)]
 struct Stream {
     last: u8,
     stride: i8,
