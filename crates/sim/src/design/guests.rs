@@ -5,6 +5,7 @@ use super::rules::{Fault, memory, placement, policy_parameters, rule, usable_nam
 use super::schema::Design;
 use super::virtualization::{GuestTierParameters, HostParameters, VmParameters};
 use super::{OsParameters, PolicyParameters, schemes};
+use crate::translate::cannot_go_with;
 use std::collections::HashSet;
 use terrace_model::Bytes;
 
@@ -84,16 +85,18 @@ pub(super) fn check(design: &Design) -> Result<(), Fault> {
     let scheme = &design.translation.scheme.kind;
     let known = schemes::find(scheme);
     rule(known.is_none_or(|scheme| scheme.runs_in_vm), "vm", || {
+        let with = "the page tables of a virtual machine";
         if let Some(instead) = known.and_then(|scheme| scheme.instead_of_vm) {
-            return format!("under the translation scheme \"{scheme}\" {instead}");
+            return cannot_go_with(scheme, with, instead);
         }
         let able = schemes::ALL.iter().filter(|scheme| scheme.runs_in_vm);
         let names: Vec<&str> = able.map(|scheme| scheme.name).collect();
-        format!(
-            "the translation scheme \"{scheme}\" does not tell how it covers pages that two page tables map; use {}, \
+        let why = format!(
+            "its source does not say how it covers pages that two page tables map; use {}, \
              or translation.nested.host without [vm]",
             names.join(" or ")
-        )
+        );
+        cannot_go_with(scheme, with, &why)
     })?;
     if let Some(nested) = &design.translation.nested {
         rule(nested.host.is_none(), "translation.nested.host", || {

@@ -20,7 +20,7 @@ use crate::machine::{FULL, Machine, Manager, Own, PAGES, Site, System, TRANSLATI
 use crate::observe::{ContiguityWatch, MapMaker, ProfileCounter, Requests};
 use crate::outcome::{Fidelity, OpenPolicy, Options, Outcome, SimError};
 use crate::tiering::Tiering;
-use crate::translate::{KernelState, Scheme, Translation, schemes};
+use crate::translate::{KernelState, Scheme, Translation, cannot_go_with, schemes};
 use agenda::Agenda;
 use mix::MixRun;
 use schedule::RunQueue;
@@ -108,9 +108,9 @@ pub fn simulate(
     if options.fidelity == Fidelity::Translation
         && schemes::find(kind).is_some_and(|scheme| scheme.virtual_caches)
     {
-        return Err(problem(format!(
-            "translation.scheme: {kind} translates what misses the L2, so it needs the caches: use --fidelity full"
-        )));
+        let why = "it translates what misses the L2, so it needs the caches: use --fidelity full";
+        let refusal = cannot_go_with(kind, "the level without caches", why);
+        return Err(problem(format!("translation.scheme: {refusal}")));
     }
     let mut engine = Engine::new(machine, tiering, source, options, design.os.sample_contiguity);
     engine.host_tiering = host_tiering;

@@ -87,10 +87,11 @@ impl<const F: u8> Site<'_, F> {
             self.flush_dirty_names(own);
         }
         let now = own.scheme.check(own.kernel, self, request);
-        // Permissions travel with a line; fork takes the right to write away where the kernel's tables say so.
-        let shared_page = T::KERNEL_TABLES && write && self.shared.os.is_copy_on_write(space, addr);
+        // Rights travel with a line. Where the kernel's tables take one away, the line has it no longer.
+        let managed = self.manager.is_some();
+        let is_stopped = T::KERNEL_TABLES && self.shared.os.stops(space, addr, write, managed);
         let start = now.max(self.core.pipeline.now);
-        if !shared_page
+        if !is_stopped
             && let Some((cache_end, done)) = self.shared.caches.access_recent(self.id, line, write, start)
         {
             self.note_served(self.counters_if_watched(), Served { cache_start: start, cache_end, done });
@@ -99,12 +100,14 @@ impl<const F: u8> Site<'_, F> {
         let mut translated = now;
         let hidden = now + self.shared.timing.llc;
         let beyond = match T::LAST_LEVEL {
-            LastLevel::After => shared_page || !self.shared.caches.is_cached(self.id, line),
-            _ => shared_page || !self.shared.caches.is_private(self.id, line),
+            LastLevel::After => is_stopped || !self.shared.caches.is_cached(self.id, line),
+            _ => is_stopped || !self.shared.caches.is_private(self.id, line),
         };
         if beyond {
             let at = if T::LAST_LEVEL == LastLevel::After { hidden } else { now + self.shared.timing.l2 };
-            (_, translated) = own.scheme.translate(own.kernel, self, &request.at(at))?;
+            let hit;
+            (hit, translated) = own.scheme.translate(own.kernel, self, &request.at(at))?;
+            debug_assert!(!T::KERNEL_TABLES || self.agrees(request, &hit), "{request:x?}: stale translation");
         }
         // A fault moved the core's clock.
         let now = now.max(self.core.pipeline.now);

@@ -109,6 +109,7 @@ impl Machine {
             pending: Vec::new(),
             stale_log: None,
             virtual_caches: entry.virtual_caches,
+            controller_copies: entry.virtual_caches && !entry.kernel_tables,
             has_caches: false,
             walks: WalkCounters::default(),
             timing: Timing {

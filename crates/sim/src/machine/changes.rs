@@ -17,7 +17,8 @@ use crate::memory::Initiator;
 use crate::os::{Changes, Owner};
 use crate::translate::{KernelState, Translation};
 use std::ops::Range;
-use terrace_model::{AddressRange, CoreId, Frame, LINE_BYTES, Line, SpaceId, Time};
+use terrace_model::{AddressRange, CoreId, Frame, LINE_BYTES, Line, PageSize, SpaceId, Time};
+use terrace_policy::PageId;
 
 impl Machine {
     /// Completes what changed in page tables. `core` made the changes; without one a kernel thread did, on a processor of
@@ -197,6 +198,23 @@ impl Machine {
         let kernel = scheme.kernel();
         let mut below = Behind { kernel, os, memory, placer: None, translated: Time::ZERO, hits_wait: false };
         names.into_iter().for_each(|names| shared.caches.flush_range(names, now, &mut below));
+    }
+
+    /// The kernel is about to copy or drop pages under caches with virtual names: it writes their lines back, as it reaches
+    /// contents by names of its own. Returns how many lines it goes over; none where caches know lines by their frames.
+    pub fn flush_pages(&mut self, pages: &[(PageId, PageSize)], now: Time) -> u64 {
+        if !self.shared.virtual_caches || self.shared.controller_copies || !self.shared.has_caches {
+            return 0;
+        }
+        let mut lines = 0;
+        for (page, size) in pages {
+            let range = AddressRange { start: page.addr(), bytes: size.bytes() };
+            if let Some(names) = self.scheme.kernel().names(page.space, range) {
+                self.flush_lines(names, now);
+            }
+            lines += size.bytes() / LINE_BYTES;
+        }
+        lines
     }
 
     /// Drops the virtually named lines of a range from the caches, where names are virtual: the addresses may be

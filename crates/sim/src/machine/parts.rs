@@ -75,6 +75,8 @@ pub(crate) struct Shared {
     pub pending: Vec<Pending>,
     /// Whether lines of caches have virtual names, which stay what they are where pages move.
     pub virtual_caches: bool,
+    /// Whether the memory controller copies pages, below such caches.
+    pub controller_copies: bool,
     /// Whether data caches are simulated now.
     pub has_caches: bool,
     pub walks: WalkCounters,

@@ -238,9 +238,13 @@ impl<const F: u8> Site<'_, F> {
         shared.caches.read_from_below(line, now, Initiator::Walk, &mut below)
     }
 
-    /// Whether a translation is the page table's.
+    /// Whether a translation is the page table's, and lets nothing pass that the table forbids: no store to a page that is
+    /// shared since a fork, nothing to a page between unmap and map.
     pub(super) fn agrees(&self, request: &Request, hit: &TlbHit) -> bool {
         let leaf = self.shared.os.table(request.space).find(request.addr);
+        if leaf.is_some_and(|leaf| leaf.pte.is_held() || request.write && leaf.pte.is_copy_on_write()) {
+            return false;
+        }
         let frame = leaf.and_then(|leaf| self.machine_frame(request.addr, &leaf));
         frame == Some(hit.frame_of(request.addr))
     }

@@ -313,10 +313,12 @@ impl Os {
         &self.spaces[space.index()].table
     }
 
-    /// Whether the page at `addr` is shared since a fork.
+    /// Whether the kernel has to do something before such an access to `addr`; `managed`: policies may hold pages or watch
+    /// them.
     #[inline]
-    pub fn is_copy_on_write(&self, space: SpaceId, addr: VirtAddr) -> bool {
-        self.forked && self.table(space).find(addr).is_some_and(|leaf| leaf.pte.is_copy_on_write())
+    pub fn stops(&self, space: SpaceId, addr: VirtAddr, write: bool, managed: bool) -> bool {
+        let may_stop = managed || write && self.forked;
+        may_stop && self.table(space).find(addr).is_some_and(|leaf| leaf.pte.stops(write))
     }
 
     /// The areas of a process.

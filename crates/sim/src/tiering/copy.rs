@@ -249,7 +249,7 @@ impl CopyThread {
         match chunk.from {
             Some(from) if chunk.swap => {
                 let came = load_pair(shared, from, chunk.to, now);
-                let held = shared.virtual_caches;
+                let held = shared.controller_copies;
                 let free = if held { HELD } else { came };
                 (self.buffers[one], self.buffers[other]) = (free, free);
                 for (to, buffer) in [(chunk.to, one), (from, other)] {
@@ -360,9 +360,9 @@ fn load(shared: &mut Shared, from: Option<Line>, to: Line, now: Time) -> Load {
         return Load::Moved(done);
     }
     let read = fetch(shared, from, cached, now);
-    // The controller copies where caches have virtual names: none knows the line by its frame, and there is nothing to own.
+    // No cache knows a line that the controller copies by its frame, and there is nothing to own.
     let own =
-        if shared.virtual_caches { Time::ZERO } else { shared.timing.llc + shared.memory.round_trip(to) };
+        if shared.controller_copies { Time::ZERO } else { shared.timing.llc + shared.memory.round_trip(to) };
     Load::Came(read + own)
 }
 
@@ -381,10 +381,11 @@ fn swap_lines(shared: &mut Shared, one: Line, other: Line, now: Time) -> (Time, 
     let memory = &mut shared.memory;
     let copy = memory.page_copy(other, came, Initiator::Copy);
     let written = memory.write(copy).max(memory.write(copy.for_line(one)));
-    (if shared.virtual_caches { written } else { came }, written)
+    (if shared.controller_copies { written } else { came }, written)
 }
 
-/// Drops the line from the caches, by the name of its frame: whether one held it.
+/// Drops the line from the caches, by the name of its frame: whether one held it. Lines with virtual names were written
+/// back before.
 fn drop_cached(shared: &mut Shared, line: Line) -> bool {
     !shared.virtual_caches && shared.caches.discard(line.in_caches())
 }

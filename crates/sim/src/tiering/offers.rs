@@ -58,9 +58,10 @@ pub(crate) fn capabilities(fidelity: Fidelity, scheme: Option<&schemes::Entry>) 
     if !with_tlbs {
         for one in tlbs {
             let reason = if fidelity == Fidelity::Pages {
-                "TLBs are not simulated at this fidelity; use --fidelity translation or full"
+                "TLBs are not simulated at this fidelity; use --fidelity translation or full".to_owned()
             } else {
-                "this design's translation scheme has no TLB misses; use radix"
+                let name = scheme.map_or("of this design", |scheme| scheme.name);
+                format!("the translation scheme {name} counts no TLB misses for policies; use radix")
             };
             capabilities = capabilities.without(one, reason);
         }
@@ -149,13 +150,6 @@ impl Tiering {
         options: &Options,
     ) -> Result<Tiering, String> {
         let scheme = schemes::find(&design.translation.scheme.kind);
-        if let Some(scheme) = scheme.filter(|scheme| scheme.virtual_caches && scheme.offers.is_none()) {
-            return Err(format!(
-                "translation.scheme: virtually tagged caches ({}) and policies do not go together: \
-                 the caches would have to be flushed at each move",
-                scheme.name
-            ));
-        }
         let mut capabilities = capabilities(options.fidelity, scheme);
         if shared.hypervisor.is_some() && system == System::Programs {
             capabilities = capabilities.with(Capability::CopylessExchange);

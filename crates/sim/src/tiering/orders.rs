@@ -9,7 +9,7 @@ use super::State;
 use super::copy::{Chunk, Copy};
 use super::part::{Part, Work};
 use super::processors::KernelThread;
-use super::shootdown::complete;
+use super::shootdown::{complete, flush};
 use super::watched::unwatch;
 use crate::coherence::Cause;
 use crate::machine::{Machine, System};
@@ -188,6 +188,11 @@ impl Order {
         }
         let (cost, waits) = complete(machine, state, Cause::Migration, self.now);
         self.now += waits;
+        for part in &mut self.flying {
+            let span = flush(machine, state, &part.pages(), self.now);
+            self.now += span;
+            part.cost.time += span;
+        }
         let parts = self.flying.len() as u64;
         for (at, part) in self.flying.iter_mut().enumerate() {
             part.cost.time += Time(cost.time.0 / parts);

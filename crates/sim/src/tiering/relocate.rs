@@ -4,7 +4,7 @@ use super::State;
 use super::begin::available;
 use super::orders::Order;
 use super::part::Work;
-use super::shootdown::complete;
+use super::shootdown::{complete, flush};
 use crate::coherence::Cause;
 use crate::machine::{Machine, System};
 use crate::os::{Mappers, Os, Owner};
@@ -155,12 +155,13 @@ impl Order {
         if size != PageSize::Base {
             self.split(machine, state, page, size, PageSize::Base)?;
         }
+        let flushed = flush(machine, state, &[(page, size)], self.now);
         let dropped = machine.shared.system_mut(state.system).drop_zeros(page.space, page.addr(), size);
         for addr in &dropped {
             state.watched.remove(&PageId::of(page.space, *addr));
         }
         let (cost, waits) = complete(machine, state, Cause::Migration, self.now);
-        let span = state.costs.free.times(dropped.len() as u64) + waits;
+        let span = state.costs.free.times(dropped.len() as u64) + waits + flushed;
         self.now += span;
         state.spent += cost;
         state.counters.migration_time += span;

@@ -3,8 +3,8 @@
 use super::State;
 use crate::coherence::Cause;
 use crate::machine::Machine;
-use terrace_model::Time;
-use terrace_policy::Cost;
+use terrace_model::{PageSize, Time};
+use terrace_policy::{Cost, PageId};
 
 /// Completes what a kernel thread changed up to `now`. Returns the cost, and in it the time that the thread waits.
 pub(super) fn complete(machine: &mut Machine, state: &mut State, cause: Cause, now: Time) -> (Cost, Time) {
@@ -17,4 +17,10 @@ pub(super) fn complete(machine: &mut Machine, state: &mut State, cause: Cause, n
         ..Cost::default()
     };
     (cost, done.waits)
+}
+
+/// Writes back what caches with virtual names hold of pages that are about to be copied or dropped. Returns the time of the
+/// kernel thread that does it.
+pub(super) fn flush(machine: &mut Machine, state: &State, pages: &[(PageId, PageSize)], now: Time) -> Time {
+    state.costs.copy_line.at(state.cycle).times(machine.flush_pages(pages, now))
 }

@@ -27,3 +27,8 @@ pub use tlbs::{TlbCounters, TlbHit, Tlbs};
 pub use crate::coherence::{
     ProbeSets, Probed, RangeStore, RangesFound, Resolution, Structure, Target, TlbSets,
 };
+
+/// What to say where physics does not let a scheme go together with something: the one sentence for it.
+pub(crate) fn cannot_go_with(scheme: &str, with: &str, why: &str) -> String {
+    format!("the translation scheme \"{scheme}\" cannot go with {with}: {why}")
+}

@@ -91,8 +91,8 @@ impl NestedParameters {
         is_virtual: bool,
     ) -> Result<(), (&'static str, String)> {
         if !walks_first {
-            let problem = "needs TLBs and page walks before the caches, which the scheme";
-            return Err(("", format!("{problem} \"{scheme}\" does not have")));
+            let why = "it has no TLBs and page walks before the caches";
+            return Err(("", super::cannot_go_with(scheme, "nested page tables", why)));
         }
         if let Some(problem) = self.tlb.ways.problem_of(self.tlb.entries) {
             return Err((".tlb.ways", problem));

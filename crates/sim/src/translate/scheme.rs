@@ -271,8 +271,7 @@ pub trait Translation: Debug + Sized + 'static {
     const WALKS: bool = true;
     /// Whether lines carry virtual names down to the last level, and translation stands below the L2.
     const VIRTUAL_CACHES: bool = false;
-    /// Under virtual caches: what it offers to policies, which it lets move pages below the caches. None where no policy
-    /// runs.
+    /// What it offers to policies; none where that is all that the machine has.
     const OFFERS: Option<CapabilitySet> = None;
     /// Whether it runs in a virtual machine with a page table of the hypervisor's: its entries hold what a walk in both
     /// dimensions found, and nothing of the guest's frames.

@@ -116,8 +116,6 @@ fn what_cannot_move_pages_refuses() {
             .to_string()
     };
     let block = ("os.policy.name", "block-hotness");
-    let error = refused("vivt", &[block]);
-    assert!(error.contains("virtually tagged caches (vivt) and policies do not go together"), "{error}");
     let error = refused("native-4k", &[block, ("os.policy.counters", "controller")]);
     assert!(error.contains("it needs block-counts") && error.contains("kind = \"vbi\" has one"), "{error}");
     let error = refused("vbi-2", &[("os.policy.name", "tpp")]);

@@ -24,6 +24,7 @@ use crate::translate::{
     Walker,
 };
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 use terrace_model::parameters::Parameters;
 use terrace_model::{AddressRange, CacheLine, Line, PageSize, SpaceId, Time, VirtAddr};
 
@@ -95,6 +96,10 @@ impl KernelState for Central {
     #[inline(always)]
     fn physical_line(&self, line: Line) -> CacheLine {
         self.names.physical_line(line)
+    }
+
+    fn names(&mut self, space: SpaceId, range: AddressRange) -> Option<Vec<Range<u64>>> {
+        self.names.names(space, range)
     }
 
     fn backing(&self, line: CacheLine, os: &Os) -> Backing {

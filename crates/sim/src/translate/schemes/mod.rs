@@ -99,7 +99,9 @@ pub struct Entry {
     pub walks: bool,
     /// Whether lines carry virtual names down to the last level.
     pub virtual_caches: bool,
-    /// Under virtual caches: what it offers to policies; none where no policy runs.
+    /// Whether the kernel's page tables are what hardware reads.
+    pub kernel_tables: bool,
+    /// What it offers to policies; none where that is all that the machine has.
     pub offers: Option<CapabilitySet>,
     /// Whether it runs in a virtual machine with a page table of the hypervisor's.
     pub runs_in_vm: bool,
@@ -138,6 +140,7 @@ impl Entry {
             source,
             walks: T::WALKS,
             virtual_caches: T::VIRTUAL_CACHES,
+            kernel_tables: T::KERNEL_TABLES,
             offers: T::OFFERS,
             runs_in_vm: T::RUNS_IN_VM,
             co_tags: T::CO_TAGS,

@@ -9,7 +9,9 @@
 //! touched 1 GiB of an address space gets the next number, and a line's cache address is that number followed by its
 //! offset: set indices are those of the virtual address, and no two lines share a name. Page-table frames, which only
 //! have physical addresses, live apart. *Synonyms* after a fork: the right to write is looked up as if it travelled with
-//! the line. *Unmapped memory*: its lines are dropped, dirty ones without a write-back.
+//! the line, and so is every right that the kernel takes from a page. *Unmapped memory*: its lines are dropped, dirty ones
+//! without a write-back. *Moves*: the kernel writes a page's lines back before it copies the page, at the pace of the copy's
+//! own lines; Linux does that by `flush_cache_page`. *Accessed bits* see what misses the L2.
 
 use super::plain::translate_plain;
 use crate::os::Os;
@@ -17,7 +19,8 @@ use crate::translate::{
     Backing, KernelState, NoKeys, PHYSICAL_NAMES, Request, Setup, Stop, TlbHit, Tlbs, Translation, Walker,
 };
 use std::collections::HashMap;
-use terrace_model::{CacheLine, LINE_BYTES, Line, SpaceId, Time, VirtAddr};
+use std::ops::Range;
+use terrace_model::{AddressRange, CacheLine, LINE_BYTES, Line, SpaceId, Time, VirtAddr};
 
 const REGION_SHIFT: u32 = 30;
 const REGION_LINES: u64 = (1 << REGION_SHIFT) / LINE_BYTES;
@@ -91,6 +94,17 @@ impl KernelState for LineNames {
         LineNames::physical(line)
     }
 
+    fn names(&mut self, space: SpaceId, range: AddressRange) -> Option<Vec<Range<u64>>> {
+        let part = |(number, (owner, region)): (usize, &(SpaceId, u64))| {
+            let first = region << REGION_SHIFT;
+            let begin = range.start.0.max(first) - first;
+            let end = range.end().0.min(first + (1 << REGION_SHIFT)).saturating_sub(first);
+            let name = |offset: u64| number as u64 * REGION_LINES + offset;
+            (*owner == space && begin < end).then(|| name(begin / LINE_BYTES)..name(end.div_ceil(LINE_BYTES)))
+        };
+        Some(self.regions.iter().enumerate().filter_map(part).collect())
+    }
+
     fn backing(&self, line: CacheLine, os: &Os) -> Backing {
         match self.resolve(line) {
             Name::Physical(line) => Backing::Memory(line),
@@ -160,5 +174,18 @@ mod tests {
             assert_eq!(names.resolve(*line), Name::Virtual { space, addr });
         }
         assert_eq!(names.resolve(LineNames::physical(Line(99))), Name::Physical(Line(99)));
+    }
+
+    #[test]
+    fn a_range_has_the_names_of_its_lines() {
+        let mut names = LineNames::default();
+        let (one, other) = (SpaceId(0), SpaceId(1));
+        let end_of_first = VirtAddr((1 << REGION_SHIFT) - 64);
+        let lines = [end_of_first, VirtAddr(1 << REGION_SHIFT)].map(|addr| names.line(one, addr).0);
+        names.line(other, end_of_first);
+        let range = AddressRange::new(end_of_first.0, 65);
+        assert_eq!(names.names(one, range), Some(lines.map(|line| line..line + 1).to_vec()));
+        let whole = names.names(other, AddressRange::ALL).unwrap();
+        assert_eq!(whole, [2 * REGION_LINES..3 * REGION_LINES]);
     }
 }

@@ -313,9 +313,6 @@ proptest! {
         let program = churn(seed);
         let alone = program.run_whole(&design, fidelity);
         prop_assert!(count(&alone, "os.shootdowns.count") > 3);
-        if virtual_caches {
-            return Ok(());
-        }
         let signals = SignalSet::of(SignalKind::ALL);
         // A policy of a guest manages one virtual machine.
         let two_vms = in_machine && two_vms;

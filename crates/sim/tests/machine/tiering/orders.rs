@@ -28,6 +28,30 @@ fn a_move_costs_its_five_steps_and_the_program_goes_on_in_the_new_place() {
 }
 
 #[test]
+fn caches_with_virtual_names_give_a_page_back_before_it_moves() {
+    for scheme in ["vivt", "enigma"] {
+        let design = with_scheme(machine(100, 100), scheme);
+        let mut program = Program::new();
+        program.map(DATA, 2 * PAGE);
+        let lines = || (0..64).map(|line| DATA + 64 * line);
+        lines().for_each(|at| _ = program.write(at));
+        for _ in 0..20_000 {
+            program.access(DATA + PAGE, 8, terrace_trace::AccessKind::Read, 0, 100);
+        }
+        lines().for_each(|at| _ = program.read(at));
+        let (outcome, signals) = order(&program, &design, SLOW, 50_000, |memory| {
+            memory.migrate(&[Move { page: page(0), to: FAST }], MoveOptions::default());
+        });
+        assert_eq!(outcomes(&signals), [terrace_policy::Outcome::Done], "{scheme}");
+        // Each line is written where the page was, copied from there, and comes from where the page is.
+        let names = ["tier.remote.bytes_by.writeback", "tier.remote.bytes_by.copy"];
+        assert_eq!(counts(&outcome, names), [PAGE; 2], "{scheme}");
+        let fetched = counts(&outcome, ["tier.local.bytes_by.demand", "tier.local.bytes_by.prefetch"]);
+        assert_eq!(fetched.iter().sum::<u64>(), PAGE, "{scheme}: {fetched:?}");
+    }
+}
+
+#[test]
 fn what_the_kernel_moves_by_itself_drains_no_lists() {
     let design = machine(100, 100);
     let time = |empties_lists| {
