@@ -139,11 +139,11 @@ mod tests {
     use std::time::Duration;
 
     /// How long a thread that is not let go is waited for.
-    const PATIENCE: u32 = 2_000;
+    const TIMEOUT_POLLS: u32 = 2_000;
 
     /// Whether it came to be, after a while at most.
     fn comes(what: impl Fn() -> bool) -> bool {
-        (0..PATIENCE).any(|_| {
+        (0..TIMEOUT_POLLS).any(|_| {
             std::thread::sleep(Duration::from_millis(5));
             what()
         })

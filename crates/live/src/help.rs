@@ -26,7 +26,7 @@ const PREFIX: &str = "terrace-help-";
 /// What the dynamic linker looks at.
 const PRELOAD: &str = "LD_PRELOAD";
 /// How long a program that has connected may take to hand over its descriptor.
-const PATIENCE: Duration = Duration::from_millis(200);
+const HANDOVER_TIMEOUT: Duration = Duration::from_millis(200);
 /// From so many descriptors on those of processes that have ended are looked for.
 const MANY: usize = 64;
 /// Where the libraries find the socket.
@@ -307,7 +307,7 @@ fn listen(listener: &UnixListener, trackers: &Trackers, stop: &AtomicBool) {
 
 /// The process at the other end, the byte that it says, and the descriptor that it hands over.
 fn received(stream: &UnixStream) -> io::Result<(u32, u8, OwnedFd)> {
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(HANDOVER_TIMEOUT))?;
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
     let mut byte = [0u8];

@@ -23,7 +23,7 @@ impl Fake {
             journals: Some(folder.join("journals")),
             process,
             began: 42,
-            patience: Duration::from_millis(20),
+            lock_timeout: Duration::from_millis(20),
         }
     }
 

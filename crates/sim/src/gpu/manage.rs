@@ -101,7 +101,7 @@ impl Engine {
     }
 
     /// Who accesses memory from now on, as reported to policies.
-    pub(super) fn tell_agent(&mut self, agent: Agent) {
+    pub(super) fn set_agent(&mut self, agent: Agent) {
         if let Some(tiering) = &mut self.tiering {
             tiering.state.agent = match agent {
                 Agent::Cpu => terrace_policy::Agent::Cpu(0),

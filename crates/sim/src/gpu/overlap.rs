@@ -179,7 +179,7 @@ impl Engine {
         self.catch_up()?;
         self.overlap = None;
         self.threads.truncate(1);
-        self.tell_agent(Agent::Cpu);
+        self.set_agent(Agent::Cpu);
         Ok(())
     }
 
@@ -273,7 +273,7 @@ impl Engine {
             }
         }
         if !self.sms.is_idle() {
-            self.tell_agent(Agent::Gpu);
+            self.set_agent(Agent::Gpu);
             return if self.sms.next().is_none_or(|next| next <= until) { self.step(until) } else { Ok(()) };
         }
         if let Some(OfGpu::End) = overlap.gpu.pop_front() {
@@ -292,7 +292,7 @@ impl Engine {
 
     /// A thread goes on until another has to, or it waits.
     fn thread_goes_on(&mut self, at: usize, until: Time) -> Result<(), SimError> {
-        self.tell_agent(Agent::Cpu);
+        self.set_agent(Agent::Cpu);
         for _ in 0..TURN {
             let Some(overlap) = &mut self.overlap else { return Ok(()) };
             let queue = &mut overlap.queues[at];

@@ -220,7 +220,7 @@ pub trait TlbSet: Debug {
     /// Hits and misses.
     fn counters(&self) -> TlbCounters;
 
-    /// Keeps co-tags beside all entries from now on. `tells_evicted`: [`TlbSet::take_evicted`] is asked.
+    /// Keeps co-tags beside all entries from now on. `notify_evicted`: [`TlbSet::take_evicted`] is asked.
     fn keep_co_tags(&mut self, _tells_evicted: bool) {}
     /// The next fill is made from the page-table entry at this address.
     fn set_source(&mut self, _entry: PhysAddr) {}

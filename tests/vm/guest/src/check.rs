@@ -143,7 +143,7 @@ pub fn vmstat(name: &str) -> Result<u64> {
 
 /// How long something is waited for that happens within seconds, or within a minute and a half where Terrace has to rest in
 /// between. By the guest's time, which passes with its instructions.
-pub const PATIENCE: Duration = Duration::from_secs(300);
+pub const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Waits until something holds; whether it came to hold.
 pub fn eventually(holds: impl FnMut() -> Result<bool>) -> Result<bool> {
@@ -167,7 +167,7 @@ fn until_every<T>(
     mut measure: impl FnMut() -> Result<T>,
     good: impl Fn(&T) -> bool,
 ) -> Result<T> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let measured = measure()?;
         if good(&measured) || Instant::now() > deadline {
@@ -184,7 +184,7 @@ pub fn lasting<T>(
     mut measure: impl FnMut() -> Result<T>,
     good: impl Fn(&T) -> bool,
 ) -> Result<Vec<T>> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let mut last = VecDeque::new();
     loop {
         last.push_back(measure()?);

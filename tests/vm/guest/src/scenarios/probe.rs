@@ -1,7 +1,7 @@
 //! Accesses by the page-out probe: which pages, how often, and what is said of pages that it cannot see.
 
 use super::swap::Zram;
-use crate::check::{Checks, PATIENCE, huge_bytes, open, pages, until};
+use crate::check::{Checks, TIMEOUT, huge_bytes, open, pages, until};
 use crate::memory::{HUGE, PAGE};
 use crate::process::Target;
 use anyhow::{Context, Result};
@@ -160,7 +160,7 @@ fn rates(checks: &mut Checks) -> Result<()> {
     let started = Instant::now();
     let mut made = vec![0; RATES.len()];
     // A few more looks than there are questions, which take the program's time.
-    while made[0] < ENOUGH && started.elapsed() < PATIENCE {
+    while made[0] < ENOUGH && started.elapsed() < TIMEOUT {
         for _ in 0..20 {
             probed.look()?;
         }

@@ -18,7 +18,7 @@ const SHARE: f64 = 0.95;
 /// How long nothing may happen in a pause: some of the policy's rounds.
 const PAUSE: Duration = Duration::from_secs(8);
 /// No answer takes longer.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// `terrace view`, and what an open page is sent. It ends with this.
 struct Page {
@@ -53,7 +53,7 @@ impl Page {
 
     /// The next event of this name that the server sends after this call, as far as its numbers tell.
     fn next(&mut self, name: &str) -> Result<Value> {
-        let (deadline, mut event) = (Instant::now() + PATIENCE, String::new());
+        let (deadline, mut event) = (Instant::now() + TIMEOUT, String::new());
         loop {
             let mut line = String::new();
             ensure!(self.events.read_line(&mut line)? > 0, "the page is sent nothing more");
@@ -76,7 +76,7 @@ impl Drop for Page {
 
 fn connect(address: &str) -> Result<TcpStream> {
     let stream = TcpStream::connect(address).with_context(|| address.to_owned())?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     Ok(stream)
 }
 

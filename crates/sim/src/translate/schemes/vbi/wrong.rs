@@ -53,7 +53,7 @@ impl Kind {
     }
 
     /// By call site, how many and the first of them.
-    fn tell(&self, what: &str) -> Option<String> {
+    fn sentence(&self, what: &str) -> Option<String> {
         let mut text = format!("{what}: ");
         for (at, place) in self.places.iter().enumerate() {
             let before = if at > 0 { "; " } else { "" };
@@ -123,8 +123,8 @@ impl Wrongs {
     /// What a reader should know of them.
     pub fn notes(&self) -> Vec<String> {
         let without_right =
-            self.without_right.tell("accesses that had no right to their block, and were made");
-        let unmapped = self.unmapped.tell("pages that were accessed and that nothing had mapped");
+            self.without_right.sentence("accesses that had no right to their block, and were made");
+        let unmapped = self.unmapped.sentence("pages that were accessed and that nothing had mapped");
         without_right.into_iter().chain(unmapped).collect()
     }
 }
