@@ -61,7 +61,7 @@ impl Facts {
                         (Some(*bandwidth), Some(*bandwidth));
                     format!("node {id} was measured to read {bandwidth} with {threads} threads")
                 }
-                Err(reason) => format!("node {id} keeps the bandwidth that was told or assumed: {reason}"),
+                Err(reason) => format!("node {id} keeps the bandwidth that was reported or assumed: {reason}"),
             });
         }
         self.tiers = TierMap::of(&self.nodes, &self.kernel_tiers, &self.swap);
@@ -259,6 +259,6 @@ mod tests {
             assert!(nodes.is_empty() || tier.read_bandwidth == BytesPerSec(expected), "{tier:?}");
         }
         found[0].1 = Err("it is full".to_owned());
-        assert!(facts.take(&found)[0].contains("keeps the bandwidth that was told or assumed: it is full"));
+        assert!(facts.take(&found)[0].contains("keeps the bandwidth that was reported or assumed: it is full"));
     }
 }

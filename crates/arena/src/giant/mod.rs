@@ -22,9 +22,10 @@ use std::time::{Duration, Instant};
 
 /// Counters of the pool.
 const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-1048576kB";
-/// How long somebody else is waited for who is changing the pool: to make one such page, the kernel may have to move much.
+/// How long this program waits for another one that is changing the pool. To make one such page, the kernel may have to move
+/// much.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
-/// Between two tries.
+/// Pause between two tries.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Why the pool was not changed.

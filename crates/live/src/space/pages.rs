@@ -94,7 +94,7 @@ pub struct BasePages {
     pages: Box<[PageState; 512]>,
     /// All are seen, whatever each says.
     all_seen: bool,
-    /// What holds of all and what of any, where nothing was changed since that was found out.
+    /// The bits that all pages have and those that any page has, where no page has changed since they were computed.
     common_and_any: Option<(PageState, PageState)>,
 }
 
@@ -103,7 +103,7 @@ impl BasePages {
         BasePages { pages: Box::new([state; 512]), all_seen: false, common_and_any: None }
     }
 
-    /// To change one or all.
+    /// Gives access to the states, to change one or all.
     #[inline]
     fn change(&mut self) -> &mut [PageState; 512] {
         self.common_and_any = None;

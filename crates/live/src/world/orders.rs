@@ -32,7 +32,7 @@ impl Work {
     }
 }
 
-/// An order, and what of it is left to do.
+/// An order with its pieces that are not done yet.
 #[derive(Clone, Debug)]
 struct Order {
     ticket: Ticket,

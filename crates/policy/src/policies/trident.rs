@@ -116,10 +116,10 @@ pub struct Parameters {
         source = "released: 2097152, which is 512 times Linux's 4096",
     )]
     pub pages_to_scan: u64,
-    /// From the end of a wake of the daemon to the next.
+    /// Sleep of the daemon between two wakes.
     #[parameter(default = "10 s", range = "1 ns"..="5 h", source = "Linux and released", scaled)]
     pub scan_sleep: Time,
-    /// The same after an allocation has failed.
+    /// Sleep of the daemon after a failed allocation.
     #[parameter(default = "10 s", range = "1 ns"..="5 h", source = "released: 10 s; Linux: 60 s", scaled)]
     pub alloc_sleep: Time,
     /// Most of a processor that the daemon may take: after a wake it sleeps at least as long as the wake took, divided by
@@ -135,7 +135,7 @@ pub struct Parameters {
     /// Most base pages of a 2 MiB range that may be missing when it is joined.
     #[parameter(default = 511, range = 0..=511, source = "Linux")]
     pub max_ptes_none: u64,
-    /// The same for 1 GiB.
+    /// Most base pages of a 1 GiB range that may be missing when it is joined.
     #[parameter(
         default = 262_143,
         range = 0..=262_143,

@@ -9,8 +9,9 @@
 //! one again. So inputs without enqueued kernels are simulated as if this file did not exist.
 //!
 //! **Left open by inputs, and chosen here.** Each thread has a core while there are as many. What changes the address space
-//! comes after all that was read before it. Of a queue longer than [`MOST_QUEUED`], what is known is done first, although
-//! somebody whose input has yet to come may be earlier; it goes on then at the time that was reached.
+//! comes after all that was read before it. When a queue grows longer than [`MOST_QUEUED`], its known accesses are simulated
+//! first, although a thread whose input has yet to come may be earlier; that thread then goes on at the time that was
+//! reached.
 
 use super::queues::{Deed, OfGpu, Overlap, Queue, steps};
 use super::state::Engine;
@@ -23,17 +24,17 @@ use terrace_trace::Agent;
 /// Accesses of threads and instructions of warps that are queued at most while others are waited for: about 100 MiB.
 const MOST_QUEUED: usize = 4 << 20;
 
-/// What a thread does at once at most, before it is looked after others.
+/// Accesses that a thread makes in a row at most, before others may go on.
 const TURN: usize = 1024;
 
-/// Who goes on.
+/// The thread or GPU that goes on.
 #[derive(Clone, Copy, Debug)]
 enum Who {
     Thread(usize),
     Gpu,
 }
 
-/// When somebody goes on.
+/// When a thread or the GPU goes on.
 #[derive(Clone, Copy, Debug)]
 enum Next {
     At(Time),

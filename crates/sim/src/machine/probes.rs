@@ -103,7 +103,7 @@ impl Machine {
                 }
             }
             let Some(hardware) = &mut self.shared.hardware else { continue };
-            // Whoever had translations of a line without an entry has handled that.
+            // A core that had translations of a line without a directory entry has dropped them.
             for message in messages.iter().filter(|message| message.reason == Reason::BackInvalidation) {
                 hardware.forget(message.line.as_physical());
             }

@@ -73,8 +73,7 @@ impl Os {
         }
     }
 
-    /// Shows every page whose first byte lies in `range`, by address, until `visit` answers false; it may change the
-    /// entry.
+    /// Shows every page whose first byte lies in `range`, by address, until `visit` returns false; it may change the entry.
     pub fn visit(
         &mut self,
         space: SpaceId,

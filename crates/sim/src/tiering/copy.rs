@@ -89,7 +89,7 @@ struct Loaded {
     buffer: Option<usize>,
 }
 
-/// Not before another line is stored.
+/// A time for what has to wait until another line is stored.
 const HELD: Time = Time(u64::MAX);
 
 impl CopyThread {
@@ -99,21 +99,21 @@ impl CopyThread {
         (one, if swap { (one + 1) % self.buffers.len() } else { one })
     }
 
-    /// The same, which are taken from now on.
+    /// Takes the line buffers of its next line.
     fn take_buffers(&mut self, swap: bool) -> (usize, usize) {
         let (one, other) = self.next_buffers(swap);
         self.next_buffer = (other + 1) % self.buffers.len();
         (one, other)
     }
 
-    /// When it loads its next line, if none that it has loaded is stored before.
+    /// Time at which the thread loads its next line, if none that it has loaded is stored before.
     fn next_load(&self) -> Time {
         let Some(chunk) = self.chunks.front() else { return HELD };
         let (one, other) = self.next_buffers(chunk.swap);
         self.now.max(self.buffers[one]).max(self.buffers[other])
     }
 
-    /// When it stores the next of the lines that it has loaded, and which that is.
+    /// Time at which the thread stores the next of its loaded lines, and the index of that line.
     fn next_store(&self) -> Option<(Time, usize)> {
         self.loaded.iter().enumerate().map(|(at, line)| (line.at, at)).min()
     }

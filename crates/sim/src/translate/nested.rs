@@ -254,7 +254,7 @@ impl Constant {
         PhysAddr(self.tables[level as usize - 1] + (addr.0 >> shift(level)) * 8)
     }
 
-    /// What of a guest's page one entry of a TLB covers: no more than a page of the host.
+    /// The part of a guest page that one TLB entry covers: no more than a page of the host.
     pub fn splinter(&self, addr: VirtAddr, hit: TlbHit) -> TlbHit {
         if hit.size <= self.host {
             return hit;

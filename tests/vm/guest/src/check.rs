@@ -1,4 +1,4 @@
-//! What scenarios look at, and how they tell what they found.
+//! What scenarios look at, and how they report what they found.
 
 use crate::memory::PAGE;
 use crate::process::Target;
@@ -22,7 +22,7 @@ impl Checks {
         Checks { scenario, passed: 0, failed: 0 }
     }
 
-    /// Counts a check and tells it; `found` explains either way.
+    /// Counts a check and prints it; `found` explains either way.
     pub fn that(&mut self, holds: bool, what: impl Display, found: impl Display) {
         let Checks { scenario, .. } = self;
         if holds {
@@ -150,8 +150,8 @@ pub fn eventually(holds: impl FnMut() -> Result<bool>) -> Result<bool> {
     until(holds, |holds| *holds)
 }
 
-/// Measures until the measurement is good, and answers that one; the last one where it never was. To be judged is what
-/// this answers: what is measured afterwards may be another moment's.
+/// Measures until the measurement is good, and returns that one; the last one where it never was. Judge the returned
+/// measurement: a later one may show another moment.
 pub fn until<T>(measure: impl FnMut() -> Result<T>, good: impl Fn(&T) -> bool) -> Result<T> {
     until_every(Duration::from_millis(50), measure, good)
 }
@@ -178,7 +178,7 @@ fn until_every<T>(
 }
 
 /// As [`until`], for what has to stay as it is: measures once a second until the last `looks` measurements are all good, and
-/// answers these, which are what is to be judged.
+/// returns these, which are to be judged.
 pub fn lasting<T>(
     looks: usize,
     mut measure: impl FnMut() -> Result<T>,

@@ -143,7 +143,7 @@ impl Hierarchy {
         served
     }
 
-    /// Gets a line from L2 or further down. Also answers whether the core owns it afterwards.
+    /// Gets a line from L2 or further down. Also returns whether the core owns it afterwards.
     #[inline(always)]
     pub(super) fn fetch<B: Below>(
         &mut self,

@@ -96,7 +96,7 @@ pub struct ClientCacheParameters {
     /// Ways of a set.
     #[parameter(default = 8, range = 1..=256, source = "Agarwal 2017, section 5.3")]
     pub ways: u32,
-    /// Of a hit, the link's not included.
+    /// Latency of a hit, without that of the link.
     #[parameter(default = "100 cycles", range = "0 cycles"..="1000000 cycles", source = "Agarwal 2017, section 5.3")]
     pub latency: Cycles,
     /// What a miss adds before memory is read. The cache lies at the memory's controller, and the source gives nothing.

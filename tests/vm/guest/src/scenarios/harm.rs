@@ -124,7 +124,7 @@ pub(super) fn taken_down(process: &Process, memory: &[u64]) -> Result<usize> {
     Ok(up.len())
 }
 
-/// The 99.9th percentile that the verifier tells.
+/// The 99.9th percentile that the verifier prints.
 pub(super) fn stall(said: &str) -> Result<Duration> {
     let value = said.split_whitespace().find_map(|pair| pair.strip_prefix("p999_us="));
     Ok(Duration::from_micros(value.context("no p999_us")?.parse()?))

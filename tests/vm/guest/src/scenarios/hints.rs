@@ -94,7 +94,7 @@ pub fn run(checks: &mut Checks) -> Result<()> {
     checks.equal("the data is right", run.values.get("same").map(String::as_str), Some("1"));
     checks.that(
         run.said.contains("3 of 3 sites met, 3 objects placed"),
-        "what was placed is told",
+        "the placement is reported",
         run.said.trim(),
     );
 

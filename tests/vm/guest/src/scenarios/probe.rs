@@ -205,7 +205,7 @@ fn shared_pages(checks: &mut Checks) -> Result<()> {
     }
     let unknown = probed.counts().values().filter(|count| is_unknown(count)).count();
     checks.equal("shared pages of which nothing is known", unknown, count);
-    checks.equal("each is told with each look", probed.world.counters().stayed, (LOOKS * count) as u64);
+    checks.equal("each is reported with each look", probed.world.counters().stayed, (LOOKS * count) as u64);
     Ok(())
 }
 
@@ -237,7 +237,7 @@ fn back_as_huge(checks: &mut Checks) -> Result<()> {
     let unknown = counts.values().filter(|count| is_unknown(count)).count();
     let accessed = counts.values().filter(|count| count.accesses > 0).count();
     checks.equal("pages of which nothing is known, and taken for accessed", (unknown, accessed), (50, 0));
-    checks.equal("and no fault is told of them", probed.world.counters().count_faults, read);
+    checks.equal("and no fault of them is reported", probed.world.counters().count_faults, read);
     // The kernel may join them once more before they are seen to be out.
     let is_idle = |count: &&PageCount| !is_unknown(count) && count.accesses == 0;
     let idle = until(

@@ -50,7 +50,7 @@ pub fn page_out(checks: &mut Checks) -> Result<()> {
     checks.that(back, "pages in use come back", format!("pswpin + {}", vmstat("pswpin")? - read));
     let after = Linux.now().as_nanos() as u64;
     let (reported, others) = faults.read(process.pid, &next, before..after);
-    checks.equal("faults are told one by one, with their pages and times", reported, pages(&next).len());
+    checks.equal("faults are reported one by one, with their pages and times", reported, pages(&next).len());
     checks.equal("no fault elsewhere in the process's memory, or at another time", others, 0);
     // Swap reads ahead at most a cluster of eight pages around each fault.
     let rest = next.end + 8 * PAGE..memory.end;

@@ -108,10 +108,10 @@ fn property(name: &str) -> Result<String> {
     systemctl(&["show", "--value", "--property", name, UNIT])
 }
 
-/// What the service has told in `key=value` pairs.
+/// The value that the service has printed in a `key=value` pair.
 fn reported(key: &str) -> Result<String> {
     let said = text(SAID)?;
     let mut pairs = said.split_whitespace().filter_map(|pair| pair.split_once('='));
     let value = pairs.find_map(|(found, value)| (found == key).then(|| value.to_owned()));
-    value.with_context(|| format!("the service told no \"{key}\": {said}"))
+    value.with_context(|| format!("the service printed no \"{key}\": {said}"))
 }

@@ -39,7 +39,7 @@ const OPTIONS: &[&str] = &[
 
 const WRITERS: &[&str] = &["writers", "--mib", "4", "--no-thp", "--on", "1"];
 
-/// Both ways in which `PAGEMAP_SCAN` tells stores.
+/// Both ways in which `PAGEMAP_SCAN` reports stores.
 pub fn run(checks: &mut Checks) -> Result<()> {
     let _ticker = Target::start(&["ticker"])?;
     set("/proc/sys/kernel/numa_balancing", 0)?;
@@ -88,7 +88,7 @@ fn preferred(
             ),
         );
         if roles == "at first" {
-            // SAFETY: the program has not ended, for whoever started it has not been told to end it.
+            // SAFETY: the program has not ended, for the process that started it was not asked to end it.
             unsafe { libc::kill(pid as i32, libc::SIGUSR1) };
             target.wait_for("phase")?;
         }

@@ -1,4 +1,4 @@
-//! Programs to be observed and moved. Each tells where its memory is in `key=value` pairs and then works until it is killed.
+//! Programs to be observed and moved. Each prints where its memory is in `key=value` pairs and then works until it is killed.
 
 pub mod beats;
 pub mod denied;
