@@ -56,7 +56,7 @@ impl OwnMemory {
     /// What is missing.
     pub fn open() -> Result<OwnMemory, &'static str> {
         let table = PageTable::open().ok_or("PAGEMAP_SCAN, of Linux 6.7 and later, is not to be had")?;
-        // Of this thread: the files of a process whose first thread has ended show nothing.
+        // This thread's file is read: the files of a process whose first thread has ended show nothing.
         let maps = File::open(c"/proc/thread-self/maps").ok_or("/proc/self/maps cannot be opened")?;
         let memory = File::open(c"/proc/meminfo").ok_or("/proc/meminfo cannot be opened")?;
         let mut can = CapabilitySet::of(&[Capability::Collapse, Capability::Split]);

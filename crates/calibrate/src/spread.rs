@@ -14,7 +14,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of at least one repetition; none is all zeros.
+    /// The spread of at least one repetition; none is all zeros.
     pub fn of(mut values: Vec<f64>) -> Spread {
         values.sort_by(f64::total_cmp);
         let at = |share: usize| values.get(values.len() * share / 4).copied().unwrap_or(0.0);

@@ -91,9 +91,10 @@ pub struct TierStatus {
     pub capacity: u64,
     /// What they have, in bytes.
     pub used: u64,
-    /// Of that: accessed since the policy's look before the last. Null where nobody has looked for accesses yet.
+    /// Used bytes that were accessed since the policy's look before the last. Null where nobody has looked for accesses yet.
     pub hot: Option<u64>,
-    /// Of that: not accessed then. Null where accesses to some pages do not show: of those nothing is known.
+    /// Used bytes that were not accessed since then. Null where accesses to some pages do not show: nothing is known of
+    /// those pages.
     pub cold: Option<u64>,
 }
 

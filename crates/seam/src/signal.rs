@@ -86,7 +86,7 @@ pub enum Signal {
     },
     /// Free memory fell below what [`crate::MemorySystem::wake_below`] asked for.
     LowWater {
-        /// Of this tier.
+        /// The tier whose memory is low.
         tier: TierId,
         /// What is free.
         free: Bytes,

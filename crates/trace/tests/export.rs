@@ -328,7 +328,7 @@ proptest! {
         prop_assert_eq!(imported(&again), imported(&records));
     }
 
-    /// Of any accesses that bring an instruction each and fit into a line, only the size is lost.
+    /// Accesses that bring an instruction each and fit into a line lose only their size.
     #[test]
     fn accesses_come_back_from_champsim(
         accesses in prop::collection::vec((1u64..1 << 47, 1u8..=64, any::<bool>(), 0u8..=252, 1u16..9), 1..300),

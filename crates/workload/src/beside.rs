@@ -111,7 +111,7 @@ pub(crate) struct CpuThread {
     /// Launches that are over, and accesses since.
     launch: u64,
     done: u64,
-    /// Of the first thread.
+    /// The kernels of the first thread.
     kernels: Option<Kernels>,
     enqueued: bool,
 }

@@ -18,9 +18,9 @@ pub(crate) struct Emitter<C> {
     length: usize,
     /// Elements reserved in every column: [`CAPACITY`] while a batch is open, else none.
     room: usize,
-    /// Of the last event with a global order.
+    /// Number of the last event with a global order.
     sequence: u64,
-    /// Of the last one that batches which begin now come after.
+    /// Number of the last event that batches which begin now come after.
     ordered: u64,
     after: u64,
 }

@@ -62,7 +62,7 @@ impl fmt::Display for Refused {
 struct Added {
     /// At most.
     allowed: u64,
-    /// Of this process: a forked child gives nothing back.
+    /// The process that added the pages: a forked child gives nothing back.
     process: u32,
     pages: u64,
 }

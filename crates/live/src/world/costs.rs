@@ -83,9 +83,9 @@ struct Probe {
     look_at_slow: Mean,
     /// Watched huge pages in the compressed tier at the last pass.
     slow: u64,
-    /// Of the pages that are out, so many are accessed until the next look.
+    /// Share of the paged-out pages that are accessed until the next look.
     accessed: Mean,
-    /// Of what counts as a huge page and is split, so many really are one.
+    /// Share of the split pages that counted as huge and really were huge.
     huge: Mean,
 }
 
@@ -107,7 +107,7 @@ impl Default for Costs {
 }
 
 impl Costs {
-    /// Of so much of one core; an access to compressed memory was measured to cost so much.
+    /// Limits the costs to a share of one core. `fault` is the measured cost of an access to compressed memory.
     pub fn bound(&mut self, cpu: f64, fault: Option<Time>) {
         self.cpu = cpu;
         self.fault = fault.map_or(FAULT, Time::as_secs);

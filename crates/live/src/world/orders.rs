@@ -65,7 +65,7 @@ impl Deref for Batch {
 pub struct Orders {
     waiting: VecDeque<Order>,
     tickets: u64,
-    /// Of all orders so far.
+    /// Pieces of all orders so far.
     pieces: u64,
 }
 

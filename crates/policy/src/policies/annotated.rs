@@ -91,7 +91,7 @@ struct Structure {
 pub struct Annotated {
     fast: TierId,
     slow: TierId,
-    /// Of pages with the hint BW or none.
+    /// How pages with the hint BW or none are spread over both tiers.
     both: Spread,
     hints: BTreeMap<u64, HintedPages>,
     names: BTreeMap<u64, String>,
@@ -403,7 +403,7 @@ mod tests {
         (starts, driver.report().notes)
     }
 
-    /// Of structures that are half as large everything fits; the hottest of those that are twice as large keep the room.
+    /// Structures half as large all fit; of structures twice as large, the hottest keep the room.
     #[test]
     fn sizes_are_those_of_another_input() {
         assert!(run("growth = 0.5", [0, 1, 2], 59).1[0].starts_with("hint BW"));

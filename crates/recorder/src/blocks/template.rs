@@ -71,7 +71,7 @@ const fn lane(record: usize) -> usize {
 }
 
 impl Template {
-    /// Of nothing.
+    /// A template of nothing.
     pub fn new() -> Template {
         let derived = Derived { first: [NO_SOURCE; LANES], second: [NO_SOURCE; LANES], distance: [0; LANES] };
         Template {

@@ -19,7 +19,7 @@ use terrace_model::{PageId, Time};
 /// The faults that SMs have pending.
 #[derive(Debug)]
 pub struct PendingFaults {
-    /// Of each SM.
+    /// Pending faults of each SM.
     faults: Vec<Outstanding>,
     /// Until when each SM issues nothing.
     blocked: Vec<Time>,

@@ -211,7 +211,7 @@ impl Engine {
                 Next::Unknown(time) if !suffices => (time, false),
                 _ => continue,
             };
-            // Of equal times the first counts: a kernel begins before the thread that enqueued it goes on.
+            // At equal times the first counts: a kernel begins before the thread that enqueued it goes on.
             if first.1.is_none() || time < first.0 {
                 until = first.0;
                 first = (time, Some(who), known);

@@ -95,7 +95,7 @@ fn table_frame(tiers: &mut [TierMemory], first: usize, now: Time) -> Option<Fram
 #[derive(Clone, Debug)]
 pub struct Os {
     pub(super) pages: PagePolicy,
-    /// Of each system.
+    /// The placement state of each system.
     pub(super) placement: Vec<PlacementState>,
     /// By the number among a system's tiers.
     pub(super) page_table_tier: usize,

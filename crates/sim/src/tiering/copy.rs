@@ -306,7 +306,7 @@ impl CopyThread {
                     break;
                 }
             }
-            // Of a pair that changes places both lines are under way.
+            // Both lines of a pair that changes places are under way.
             let (buffer, other) = self.take_buffers(chunk.swap);
             let now = self.now.max(self.buffers[buffer]).max(self.buffers[other]);
             let from = chunk.from.map(|from| from + line);

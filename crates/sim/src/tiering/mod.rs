@@ -81,7 +81,7 @@ pub(crate) struct State {
     pub agent: Agent,
     /// Whose memory the policy manages.
     pub system: System,
-    /// Of the guests of several virtual machines, the one that the policy manages.
+    /// The guest that the policy manages, where there are several virtual machines.
     pub guest: Guest,
     pub topology: Topology,
     /// The machine's tiers, which its copies go through.

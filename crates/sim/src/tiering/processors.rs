@@ -41,7 +41,7 @@ impl Processors {
         self.threads == KernelThreads::MachineCores
     }
 
-    /// Of these cores, those that have a thread of the program that could run.
+    /// Notes which cores have a thread of the program that could run.
     pub fn note_busy(&mut self, busy: &[CoreId]) {
         self.busy = busy.iter().copied().filter(|core| self.cores.contains(core)).collect();
     }

@@ -26,7 +26,7 @@ pub trait Placer {
 pub struct CountedBlock {
     /// The process.
     pub space: SpaceId,
-    /// What of its addresses the block holds, in their order.
+    /// The address ranges of the process that the block holds, in their order.
     pub parts: Vec<AddressRange>,
     /// Misses of the last level that read its memory, since they were last asked for.
     pub misses: u64,

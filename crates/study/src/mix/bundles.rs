@@ -33,7 +33,7 @@ const FILE: &str = include_str!("../../suite/mixes.toml");
 
 /// HATRIC's mixes: how many there are.
 pub const DRAWN: u64 = 80;
-/// Of how many programs each is.
+/// Number of programs of each.
 const DRAWN_PROGRAMS: usize = 16;
 const DRAWN_PREFIX: &str = "hatric-";
 const RECORDED_PREFIX: &str = "hatric-recorded-";

@@ -68,7 +68,7 @@ pub struct ClaimResult {
     pub section: String,
     /// What the paper states.
     pub statement: String,
-    /// Of the numbers.
+    /// Unit of the numbers.
     pub unit: String,
     /// What is computed from the runs.
     pub expression: String,
@@ -80,7 +80,7 @@ pub struct ClaimResult {
     pub verdict: Outcome,
     /// Why it does not hold, where it does not.
     pub reason: String,
-    /// Of a claim about several rows.
+    /// The rows of a claim about several rows.
     pub rows: Vec<Row>,
     /// The runs that it needs.
     pub runs: Vec<RunKey>,
@@ -259,7 +259,7 @@ type Results = BTreeMap<RunKey, RunNumbers>;
 struct Open {
     key: RunKey,
     design: Resolved,
-    /// Of the workload, in place of its own.
+    /// Seed of the workload, in place of its own.
     seed: Option<u64>,
     /// What its result is kept under.
     name: String,

@@ -35,7 +35,7 @@ use terrace_model::{Bytes, Frame, PageSize, TierId, Time};
 
 /// Pages per order.
 const BATCH: usize = 512;
-/// Of which so many are between unmap and map.
+/// Pages of a batch that are between unmap and map at once.
 const IN_FLIGHT: Option<NonZeroU32> = NonZeroU32::new(32);
 
 /// How memory is compacted.

@@ -15,13 +15,13 @@ pub(super) struct Arrival {
 }
 
 impl Arrival {
-    /// Of a line that was asked for at a time.
+    /// The arrival of a line that was asked for at a time.
     #[inline(always)]
     pub fn of(asked: Time, ready: Time) -> Arrival {
         Arrival { ready, latency: ready.saturating_sub(asked) }
     }
 
-    /// Of a line whose data is there.
+    /// The arrival of a line whose data is there.
     pub const PAST: Arrival = Arrival { ready: Time::ZERO, latency: Time::ZERO };
 
     /// When the data is there for an access at `now`. One that was simulated after the request and comes before it in time

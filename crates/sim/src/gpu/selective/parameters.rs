@@ -78,7 +78,7 @@ pub struct GpuLinkParameters {
     /// There and back together: half is paid each way.
     #[parameter(default = "100 cycles", range = "0 cycles"..="1000000 cycles", source = "Agarwal 2017, table 5.3")]
     pub latency: Cycles,
-    /// Of each direction.
+    /// Bandwidth of each direction.
     #[parameter(default = "90 GB/s", range = "1 kB/s"..="1000 TB/s", source = "Agarwal 2017, table 5.3")]
     pub bandwidth: BytesPerSec,
     /// A packet is a header of one flit, and as many flits of data as it takes.

@@ -63,7 +63,7 @@ impl Default for MemoryParameters {
 }
 
 impl MemoryParameters {
-    /// What of it makes an allocator.
+    /// The parameters that an allocator is made of.
     pub fn shape(&self) -> Shape {
         Shape {
             max_order: self.max_order,

@@ -186,7 +186,7 @@ fn both_sides_together_have_the_bandwidth_of_one_memory_and_each_its_own_of_two(
     let touched: Vec<u64> = (0..100).collect();
     let outcome = whole(&program(&touched), &design);
     let [gddr, ddr] = ["gddr", "ddr"].map(|tier| count(&outcome, &format!("tier.{tier}.bytes_read")) / 64);
-    // Of the kernel's lines those that were touched are read twice; lines of tables may be beside them.
+    // The kernel's lines that were touched before are read twice; lines of tables may be beside them.
     assert!((2032..2100).contains(&gddr) && (3000..3100).contains(&ddr), "{gddr} and {ddr} lines");
     let time = nanos(&outcome);
     assert!((3_000_000..3_200_000).contains(&time), "{time} ns");

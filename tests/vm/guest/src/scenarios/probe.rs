@@ -136,7 +136,7 @@ fn hot_pages(checks: &mut Checks) -> Result<()> {
 /// Accesses per second to the pages of each group: the range for which the probe is meant.
 const RATES: [f64; 4] = [0.01, 0.1, 0.3, 1.0];
 const GROUP: usize = 128;
-/// Of the slowest group so many are waited for; of the others there are more.
+/// Accesses of the slowest group that are waited for; the other groups have more.
 const ENOUGH: u64 = 100;
 /// What an estimate may be wrong by: the 4 % that are stated for the probe, and a few accesses more, those between a count
 /// and the look beside it.

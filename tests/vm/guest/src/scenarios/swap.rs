@@ -78,7 +78,7 @@ pub fn policy(checks: &mut Checks) -> Result<()> {
     let arguments = [&["--policy", "thermostat", "--json", reported], &sets[..]].concat();
     let terrace = Terrace::attach(target.pid(), &arguments)?;
     let cold = memory.start..hot.start;
-    // Of a hot huge page that is sampled some pages are out at any moment.
+    // Some pages of a hot huge page that is sampled are out at any moment.
     let both = || Ok((share(&cold, SWAPPED)?, share(&hot, PRESENT)?));
     let (down, stayed) = until(both, |(down, stayed)| *down >= 0.7 && *stayed >= 0.9)?;
     checks.that(down >= 0.7, "most cold pages are in swap", format!("{down:.3}"));

@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use terrace_live::kernel::{Kernel, Linux, Process};
 
-/// Of the hot pages, so many have to lie in the fast tier in the end.
+/// Share of the hot pages that has to lie in the fast tier in the end.
 const SHARE: f64 = 0.95;
 /// How long nothing may happen in a pause: some of the policy's rounds.
 const PAUSE: Duration = Duration::from_secs(8);

@@ -7,10 +7,10 @@ use anyhow::Result;
 use std::time::Instant;
 use terrace_live::kernel::{Kernel, Linux, Process};
 
-/// Of the written pages, so many have to lie in the fast tier in the end: it has room for 0.95 of them, Ambix's
+/// Share of the written pages that has to lie in the fast tier in the end: it has room for 0.95 of them, Ambix's
 /// `dram_target`.
 const WRITTEN: f64 = 0.8;
-/// Of those that are only read, at most so many.
+/// Share of the pages that are only read that may lie there at most.
 const READ: f64 = 0.2;
 /// In so many looks in a row, one a second.
 const LOOKS: usize = 5;

@@ -266,7 +266,7 @@ mod tests {
         os.buddy(TierId(0)).free_frames()
     }
 
-    /// What of a run was taken, and how many frames it has.
+    /// Runs of frames: their number, and which of them are taken.
     fn runs() -> impl Strategy<Value = Run> {
         (1..400u64, proptest::collection::vec(prop_oneof![Just(0), Just(u64::MAX), any::<u64>()], 7))
             .prop_map(|(frames, mut taken)| {
