@@ -34,7 +34,7 @@ struct Node {
 }
 
 impl Tiers {
-    /// Those of this machine.
+    /// Discovers the tiers of this machine.
     pub fn discover() -> Tiers {
         let text = |path: String| fs::read_to_string(path).unwrap_or_default();
         let with_memory = numbers(&text(format!("{NODES}/has_memory")));

@@ -117,7 +117,8 @@ impl HeldBack<'_> {
 }
 
 impl Drop for HeldBack<'_> {
-    /// Those who wait for the range are woken in any case: where other memory took its place, nothing is registered there.
+    /// Threads that wait for the range are woken in any case: where other memory took its place, nothing is registered
+    /// there.
     fn drop(&mut self) {
         self.by.unregister(self.at, self.bytes);
         self.by.ask(UFFDIO_WAKE, &mut [self.at as u64, self.bytes as u64]);

@@ -392,7 +392,7 @@ fn contiguity_of_no_process_is_an_error_of_the_user_s() {
     assert!(said.contains("there is no process 4194304"), "{said}");
 }
 
-/// Who may not look gets a message that says who may. Root's own rights are laid down for the time of the command.
+/// A user who may not look gets a message that says who may. Root's own rights are laid down for the time of the command.
 #[test]
 fn contiguity_says_who_may() {
     let folder = tempfile::tempdir().unwrap();

@@ -112,7 +112,7 @@ fn each(memory: &Range<u64>, store: bool) -> f64 {
     (used() - started).as_nanos() as f64 / ((memory.end - memory.start) / PAGE) as f64
 }
 
-/// The same of taking out their entries, in pieces as the library does it.
+/// Nanoseconds per page of taking out the entries, in pieces as the library does it.
 fn drop_entries(memory: &Range<u64>) -> std::io::Result<f64> {
     let started = used();
     for piece in (memory.start..memory.end).step_by(2 << 20) {

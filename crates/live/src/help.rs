@@ -68,7 +68,7 @@ impl Trackers {
         });
     }
 
-    /// The same for the socket of its thread.
+    /// Puts back the socket of the process's thread, as [`Trackers::give_back`] does the tracker.
     pub fn give_back_dropper(&self, pid: u32, thread: UnixStream) {
         self.put(pid, |handed| {
             handed.dropper.get_or_insert(thread);

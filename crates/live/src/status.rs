@@ -256,7 +256,7 @@ impl Reporter {
             let took = engine.world().kernel().now().saturating_sub(now);
             self.next_map = now + until_next_map(took);
         }
-        // Nothing comes after it has stopped.
+        // A stopped engine is reported at once: no later snapshot follows.
         if now < self.next && engine.state() != State::Stopped {
             return None;
         }

@@ -161,8 +161,8 @@ impl VirtAddr {
 }
 
 impl GuestPhysAddr {
-    /// The same address as the hypervisor's operating system names it: a virtual address in the space that holds the
-    /// guest's memory.
+    /// This address as the hypervisor's operating system names it: a virtual address in the space that holds the guest's
+    /// memory.
     #[inline]
     pub const fn in_host_space(self) -> VirtAddr {
         VirtAddr(self.0)

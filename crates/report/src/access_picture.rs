@@ -51,7 +51,7 @@ impl Stage {
 /// A step, in cycles from the access's begin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AccessStep {
-    /// Who takes it.
+    /// The part of the machine that takes the step.
     pub stage: Stage,
     /// What is looked up or read, and what comes of it.
     pub name: String,

@@ -56,7 +56,7 @@ impl<'a> Savings<'a> {
         (total >= SMALLEST).then(|| whole + &self.shares(1.0) + &self.in_time(total))
     }
 
-    /// The same of a run that takes longer: `kv spends 25% more cycles than native-4k: 27% in waiting for memory`.
+    /// The sentence for a run that takes longer: `kv spends 25% more cycles than native-4k: 27% in waiting for memory`.
     pub(crate) fn spent(&self) -> Option<String> {
         let total = -self.total();
         let whole =

@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(uses(&order, 1), [Some(0), Some(2), Some(2), None]);
         assert_eq!(uses(&order, 3), [Some(3); 4]);
         assert_eq!(uses(&order, 4), [None; 4]);
-        // The same in steps of two.
+        // This order in steps of two.
         order = AccessOrder { shift: 1, steps: BTreeMap::from([(page(1), vec![0, 1]), (page(3), vec![1])]) };
         assert_eq!(uses(&order, 1), [Some(0), Some(2), Some(2), None]);
         assert_eq!(uses(&order, 3), [Some(2), Some(2), Some(2), None]);

@@ -45,7 +45,7 @@ pub enum Signal {
     TlbMiss {
         /// The mapped page, by its first base page.
         page: PageId,
-        /// Whose TLB.
+        /// The agent whose TLB missed.
         agent: Agent,
     },
     /// A fault brought in a page.

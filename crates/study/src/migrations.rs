@@ -10,7 +10,7 @@ use terrace_sim::migration_benchmark;
 /// The throughput of each way of moving pages from the second tier to the first.
 #[derive(Clone, Debug, Serialize)]
 pub struct Migrations {
-    /// Whose tiers.
+    /// The machine whose tiers these are.
     pub machine: String,
     /// The tiers, fastest first.
     pub machine_tiers: Vec<MachineTier>,

@@ -82,7 +82,7 @@ fn champsim_by_hand() {
             (0x5000, 8, Read, 0, 1),
             // Two instructions later, by an address that the first load brought.
             (0x6000, 4, Read, 1, 2),
-            // The same instruction writes.
+            // This instruction also writes.
             (0x6000, 4, Store, 0, 0),
             // Wider than a line.
             (0x7000, 128, Store, 0, 1),

@@ -77,7 +77,7 @@ impl Clone for Kernels {
 }
 
 impl Kernels {
-    /// The same run.
+    /// Another handle of this run.
     pub fn shared(&self) -> Kernels {
         Kernels(Arc::clone(&self.0))
     }

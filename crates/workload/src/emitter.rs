@@ -136,7 +136,7 @@ impl<C: Contents> Memory for Emitter<C> {
     fn event(&mut self, event: Event) {
         let sequence = if event.is_global() {
             self.sequence += 1;
-            // Nothing of another thread has to wait for one that comes to a barrier, or ends, before all have.
+            // Events of other threads do not wait for one that comes to a barrier, or ends, before all have.
             if !matches!(event, Event::Mark { kind: MarkKind::Barrier, .. } | Event::Exit { .. }) {
                 self.ordered = self.sequence;
             }

@@ -114,7 +114,7 @@ pub fn allow(pages: u64) {
     }
 }
 
-/// Who is notified of why the pool was not changed. The first one stays.
+/// Sets the function that is notified of why the pool was not changed. The first one stays.
 pub fn listen(listener: fn(&Refused)) {
     let _ = LISTENER.set(listener);
 }

@@ -27,7 +27,7 @@ impl Fake {
         }
     }
 
-    /// The same pool, for another process.
+    /// This pool, for another process.
     fn of(&self, process: u32) -> Place {
         Fake::place(self.folder.path(), process)
     }

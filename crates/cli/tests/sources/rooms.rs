@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// out.
 const NAMES_ALL: &str = "design";
 
-/// Who uses whom.
+/// The names that each name uses.
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
 /// A file's code: without its comments and its tests.

@@ -11,7 +11,7 @@ pub(crate) const KDAMONDS: &str = "/sys/kernel/mm/damon/admin/kdamonds";
 /// The fewest regions that the kernel takes as a bound.
 const FEWEST_REGIONS: usize = 3;
 
-/// Nobody else uses DAMON.
+/// Makes sure that nobody else uses DAMON.
 ///
 /// # Errors
 /// Someone does, or the kernel has none.

@@ -29,7 +29,7 @@ pub struct TransparentHugePages {
     pub mode: String,
     /// How hard a fault tries to get one.
     pub defrag: Option<String>,
-    /// Those of shared memory.
+    /// The mode of shared memory.
     pub shared: Option<String>,
     /// The modes of sizes other than the largest, smallest first; none before kernel 6.8.
     pub sizes: Vec<(Bytes, String)>,

@@ -38,7 +38,7 @@ pub enum GroupedBy {
     Latency,
     /// Distances of nodes without processors; the kernel holds the nodes for one tier, and the firmware states no latencies.
     Distance,
-    /// Nothing distinguishes them, or there is one.
+    /// No fact distinguishes the tiers, or there is only one.
     Nothing,
 }
 

@@ -323,7 +323,7 @@ mod tests {
         for error in [libc::ENOMEM, libc::EIO, libc::EINVAL, libc::ESRCH, libc::EPERM] {
             let kernel = Refusing { carry_on: Some(error), ..Refusing::default() };
             assert_eq!(answers(&kernel, &wide), (true, vec![("carry on", page), ("release", page)]));
-            // Nothing works: the descriptor is given up, which wakes all.
+            // Where no call works, the descriptor is given up, which wakes all.
             let kernel = Refusing { release: Some(libc::ENOMEM), ..kernel };
             assert!(!answers(&kernel, &wide).0, "{error}");
         }

@@ -16,7 +16,7 @@ const PLACES: [usize; 6] = [26, 27, 28, 45, 46, 47];
 /// ([`super::Kernel::has_same_memory`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Image {
-    /// Nothing was executed since the process was forked, so its memory is its parent's or a copy of it.
+    /// The process has executed nothing since it was forked, so its memory is its parent's or a copy of it.
     pub is_forked: bool,
     places: [u64; PLACES.len()],
 }

@@ -196,7 +196,7 @@ impl PageStates {
         }
     }
 
-    /// The same, to change.
+    /// As [`PageStates::get`], to change the state.
     #[inline]
     pub fn get_mut(&mut self, vpn: u64) -> Option<(PageAt, &mut PageState)> {
         let (first, place) = self.find(vpn / CHUNK)?;
@@ -217,7 +217,7 @@ impl PageStates {
         &mut self.base_run_mut(vpn..vpn + 1)[0]
     }
 
-    /// The same for the first pages of a range, as many as are in one chunk.
+    /// As [`PageStates::base_mut`], for the first pages of a range, as many as are in one chunk.
     pub fn base_run_mut(&mut self, range: Range<u64>) -> &mut [PageState] {
         let at = range.start / CHUNK;
         let place = self
@@ -396,7 +396,7 @@ impl PageStates {
                 }
             };
             if !keep {
-                // Nothing is kept of a chunk but its place.
+                // Only the place of a chunk is kept.
                 chunks[*place] = Chunk::Whole(PageSize::Huge, PageState::default());
                 vacant.push(*place);
                 empty.push(*at);

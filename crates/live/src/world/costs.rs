@@ -55,9 +55,9 @@ impl Mean {
 pub struct Probed {
     /// Watched base pages.
     pub looked: u64,
-    /// Those of them that were out.
+    /// Watched base pages that were out.
     pub armed: u64,
-    /// Those of these that had been accessed.
+    /// Base pages that were out and had been accessed.
     pub accessed: u64,
     /// Time for the looks at them.
     pub looking: Duration,

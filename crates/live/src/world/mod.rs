@@ -66,7 +66,7 @@ pub enum Managed {
     All,
     /// Shared memory whose entries the command takes out; by the entries that are there again.
     EntriesDropped,
-    /// The same memory; by faults of the pages that the policy watches.
+    /// Shared memory as above; by faults of the pages that the policy watches.
     Sampled,
 }
 

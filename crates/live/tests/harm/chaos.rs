@@ -98,7 +98,7 @@ impl Chaos {
     }
 }
 
-/// The same as a policy; what it counted stays outside.
+/// [`Chaos`] as a policy; what it counted stays outside.
 pub(super) struct Shared(pub(super) Arc<Mutex<Chaos>>);
 
 impl Policy for Shared {

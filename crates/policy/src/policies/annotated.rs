@@ -40,7 +40,7 @@ pub enum Count {
     /// Every load and store that is issued.
     #[default]
     Issued,
-    /// Those that reach memory.
+    /// Loads and stores that reach memory.
     Memory,
 }
 

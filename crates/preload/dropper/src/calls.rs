@@ -86,7 +86,7 @@ pub unsafe extern "C" fn mmap(
     if !failed(mapped) {
         quietly(|| match is_shared_memory(flags, file) {
             true => areas::add(range(mapped, bytes)),
-            // Nothing is known there, unless it was given up past this library.
+            // No area is known there, unless it was given up past this library.
             false => areas::remove(range(mapped, bytes)),
         });
     }

@@ -114,7 +114,8 @@ fn file_of(address: *const c_void) -> *mut c_void {
     }
 }
 
-/// Who wants to know of allocations. Called by any thread, with what it has locked; a hook that allocates comes back here.
+/// A library that wants to know of allocations. Called by any thread, with what it has locked; a hook that allocates comes
+/// back here.
 pub trait Hooks {
     /// What is known of an object while its size changes.
     type Resized;

@@ -20,7 +20,7 @@ const MAX_PAYLOAD: usize = 600;
 /// How long a thread waits for room before it looks whether the recorder still lives, in nanoseconds.
 const WAIT_NANOS: i64 = 20_000_000;
 
-/// How long a thread that waits for room naps before it asks to be woken, in nanoseconds.
+/// How long a thread that waits for room sleeps before it asks to be woken, in nanoseconds.
 const SLEEPS_NS: [i64; 6] = [50_000, 50_000, 100_000, 200_000, 400_000, 800_000];
 
 /// The lanes of a process that is not recorded, or no longer.
@@ -361,7 +361,7 @@ fn slot_number(slot: &Slot) -> usize {
 
 /// Waits until `ready`; `false` when recording has ended instead.
 ///
-/// First it naps, without a word to the recorder: a thread that the recorder wakes may be put on the recorder's processor,
+/// First it sleeps, without a word to the recorder: a thread that the recorder wakes may be put on the recorder's processor,
 /// though another is idle (in virtual machines, where Linux takes one that is halted for one that is busy elsewhere). The
 /// two would then take turns. One that wakes by itself stays where it was.
 fn wait_until(mut ready: impl FnMut() -> bool) -> bool {

@@ -79,7 +79,7 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Nothing happened yet.
+    /// A collector to which nothing has happened yet.
     pub fn new(program: &str, limit: Option<u64>) -> Collector {
         Collector {
             buffers: Vec::new(),
@@ -281,7 +281,7 @@ impl Collector {
                     self.announce(false);
                 }
                 Deed::Free(object) => {
-                    // Nobody will name it any more.
+                    // A freed buffer gets no name any more.
                     self.announce(self.unnamed.contains(&object));
                     let range = self.pages_of(object);
                     self.event(HOST, Event::Free { object });

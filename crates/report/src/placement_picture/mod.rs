@@ -58,7 +58,7 @@ impl PlacementPicture {
         }
     }
 
-    /// The same in at most so many columns and rows.
+    /// The picture in at most so many columns and rows.
     fn reduced(&self, columns: usize, rows: usize) -> PlacementPicture {
         let join = |all: usize, most: usize| all.div_ceil(most.max(1)).max(1);
         let by_column = join(self.columns.len(), columns);

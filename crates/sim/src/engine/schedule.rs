@@ -236,7 +236,8 @@ impl Engine<'_> {
         });
     }
 
-    /// Nothing of a program can run but streams that wait for events which nobody is left to apply: the input lost them.
+    /// Gives up waiting where only streams of a program could run that wait for events which nobody is left to apply: the
+    /// input lost them.
     fn give_up_waiting(&mut self, program: usize) {
         let needed = |&stream: &usize| self.streams.streams[stream].current.as_ref().map_or(0, |b| b.after);
         let of_program = self.blocked.iter().filter(|&&stream| self.streams.program_of(stream) == program);

@@ -163,7 +163,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Nothing overlaps any more.
+    /// Ends the overlap of threads and kernels.
     pub(super) fn end_overlap(&mut self) -> Result<(), SimError> {
         if self.overlap.is_none() {
             return Ok(());
@@ -198,7 +198,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Who goes on, when, and when the next after it does; nobody where that is not known.
+    /// The thread or GPU that goes on, when it does, and when the next after it does; none where that is not known.
     fn earliest(&self, suffices: bool) -> Option<(Who, Time, Time)> {
         let overlap = self.overlap.as_deref()?;
         let suffices = suffices || overlap.queued > MOST_QUEUED;

@@ -238,7 +238,7 @@ impl Machine {
 }
 
 impl<const F: u8> Site<'_, F> {
-    /// The same for a fault or a trap on this core. Other cores handle its messages before they run again.
+    /// Completes in hardware what a fault or a trap here changed. Other cores handle its messages before they run again.
     pub(super) fn complete_in_hardware<T: Translation>(
         &mut self,
         own: &mut Own<'_, T>,

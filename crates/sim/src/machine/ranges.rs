@@ -46,7 +46,7 @@ impl Machine {
 }
 
 impl<const F: u8> Site<'_, F> {
-    /// The same for a fault or a trap on this core: the others handle it before they run again.
+    /// Notifies the other cores of a store by a fault or a trap on this core: they handle it before they run again.
     pub(super) fn notify_ranges<T: Translation>(
         &mut self,
         own: &mut Own<'_, T>,

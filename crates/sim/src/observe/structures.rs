@@ -26,7 +26,7 @@ impl StructureCounter {
 
     /// An event of a process was applied.
     pub fn apply(&mut self, space: SpaceId, event: &Event) {
-        // Those of warps are many, and change no structure.
+        // Events of warps are many, and change no structure.
         if !matches!(event, Event::Mark { .. } | Event::Compute { .. }) {
             self.recent = None;
             self.objects.apply(space, event);
@@ -63,7 +63,7 @@ impl StructureCounter {
             })
             .filter(|one| one.lines.iter().any(|count| *count > 0))
             .collect();
-        // Those with equal counts stay in the order in which they were allocated.
+        // Structures with equal counts stay in the order in which they were allocated.
         all.sort_by_key(|one| std::cmp::Reverse(one.lines.iter().sum::<u64>()));
         all.truncate(MOST);
         all

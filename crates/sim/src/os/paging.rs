@@ -274,7 +274,7 @@ impl Os {
         self.new_space_in(0)
     }
 
-    /// The same of any system.
+    /// A new, empty process of any system; its number.
     ///
     /// # Errors
     /// As [`Os::new_space`].

@@ -101,8 +101,8 @@ pub enum KernelData {
     /// The pages of data structures that nobody has touched are placed before a kernel, as if the host had filled them: as
     /// programs do that copy their input into buffers.
     Host,
-    /// The same, and before a kernel what lies in other tiers is copied to the first, while it has room, and the kernel
-    /// waits: the legacy model of GPUs.
+    /// Pages are placed as for `host`, and before a kernel what lies in other tiers is copied to the first, while it has
+    /// room, and the kernel waits: the legacy model of GPUs.
     Copied,
 }
 

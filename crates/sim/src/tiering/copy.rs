@@ -346,7 +346,7 @@ pub(crate) fn copy_line(shared: &mut Shared, from: Option<Line>, to: Line, now: 
     }
 }
 
-/// Who stores a line: the copy of another, or zeros.
+/// The initiator of a line's store: the copy of another line, or zeroing.
 fn stored_by(from: Option<Line>) -> Initiator {
     if from.is_some() { Initiator::Copy } else { Initiator::Zero }
 }

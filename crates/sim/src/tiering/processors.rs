@@ -17,7 +17,7 @@ pub(super) struct KernelThread(usize);
 /// The policy's own thread.
 pub(super) const POLICY: KernelThread = KernelThread(0);
 
-/// Who works, and which cores the program uses.
+/// The kernel threads at work, and the cores that the program uses.
 #[derive(Clone, Debug)]
 pub(crate) struct Processors {
     threads: KernelThreads,

@@ -12,7 +12,7 @@ use terrace_model::{AddressRange, CacheLine, CoreId, Frame, Line, SpaceId, Time,
 use terrace_policy::Placement;
 use terrace_trace::Event;
 
-/// Who says where memory shall lie that a controller gives.
+/// A policy that says where memory shall lie that a controller gives.
 pub trait Placer {
     /// Where the page at an address shall lie.
     fn place(&mut self, os: &mut Os, space: SpaceId, addr: VirtAddr, write: bool, now: Time) -> Placement;
@@ -39,7 +39,7 @@ pub enum Backing {
     Memory(Line),
     /// A physical line of memory that was given just now.
     Given(Given),
-    /// Nothing yet, and what is read is zero: a read takes no memory access, a write-back nothing to write.
+    /// No memory yet, and what is read is zero: a read takes no memory access, a write-back nothing to write.
     Zero,
     /// Nothing, and nothing may be read: the address is not mapped. A prefetch ends here.
     Fault,

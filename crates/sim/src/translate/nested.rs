@@ -47,7 +47,7 @@ pub struct Nested {
     pub caches_host: bool,
     /// Guest-physical addresses that the nested TLB knew.
     pub hits: u64,
-    /// Those it did not know.
+    /// Guest-physical addresses that the nested TLB did not know.
     pub misses: u64,
     /// Entries of the host's table that walks fetched.
     pub references: u64,

@@ -130,7 +130,7 @@ impl<S: Default> InfoTables<S> {
         info.filter(|info| info.enabled).ok_or(VbiError::NotEnabled(block))
     }
 
-    /// The same, to change it.
+    /// As [`InfoTables::get`], to change the entry.
     ///
     /// # Errors
     /// It is not enabled.

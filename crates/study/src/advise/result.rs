@@ -50,11 +50,11 @@ pub struct Placement {
     pub policy: String,
     /// Size of the fastest tier over what is resident.
     pub fast_capacity_share: f64,
-    /// The same in bytes.
+    /// Size of the fastest tier in bytes.
     pub fast_capacity_bytes: u64,
     /// Share of the memory in use that is slow, averaged over time.
     pub slow_share: f64,
-    /// The same in bytes.
+    /// Memory in use that is slow, averaged over time, in bytes.
     pub slow_bytes: f64,
     /// Run time over that with everything in the fastest tier, less 1.
     pub slowdown: f64,

@@ -268,15 +268,15 @@ struct Open {
 /// The runs that claims need.
 #[derive(Default)]
 struct Sorted {
-    /// Those whose results are kept, or that depart from nothing.
+    /// Runs whose results are kept, or that depart from nothing.
     known: Results,
     /// How many were made before.
     reused: usize,
-    /// Those that are to be made.
+    /// Runs that are to be made.
     open: Vec<Open>,
-    /// What those of both are made with.
+    /// Recordings that the runs of both kinds are made with.
     recordings: BTreeMap<RunKey, Recordings>,
-    /// Those that cannot be made for want of a recording, a sentence each.
+    /// Runs that cannot be made for want of a recording, a sentence each.
     failures: Vec<String>,
 }
 
@@ -391,7 +391,7 @@ fn run_all(
                 Err(why) => refused = Some(why),
             }
         }
-        // Those that have started do all of it.
+        // The workers that have started do all of it.
         let refused = refused.filter(|_| workers.is_empty());
         failures.lock().unwrap_or_else(PoisonError::into_inner).extend(refused);
         let mut task = progress.begin(&format!("{} runs", open.len()));

@@ -1,4 +1,4 @@
-//! Who may ask: a browser with the address that was printed, from the page itself.
+//! The check of who may ask: a browser with the address that was printed, from the page itself.
 
 use super::Shared;
 use super::answers::refuse;

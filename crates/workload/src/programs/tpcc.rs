@@ -285,7 +285,7 @@ impl OrderProcessing {
 
     fn order_status(&self, terminal: &mut Terminal, plan: &mut Plan) {
         self.customers.read(plan, self.customer(terminal));
-        // Whose customer ordered last is anywhere among the loaded orders.
+        // The customer's last order is anywhere among the loaded orders.
         let order = terminal.random.below(self.orders);
         plan.read(self.history + order * LINES_PER_ORDER * LINE_BYTES, LINES_PER_ORDER * LINE_BYTES);
     }

@@ -22,12 +22,12 @@ impl Target {
         Target::started_by("/proc/self/exe", arguments)
     }
 
-    /// The same, by another program, such as a Terrace that runs it.
+    /// As [`Target::start`], by another program, such as a Terrace that runs it.
     pub fn started_by(program: &str, arguments: &[&str]) -> Result<Target> {
         Target::started_with(program, arguments, &[])
     }
 
-    /// The same, with more in its environment.
+    /// As [`Target::started_by`], with more in its environment.
     pub fn started_with(
         program: &str,
         arguments: &[&str],
@@ -129,7 +129,7 @@ impl Target {
         self.finish_by(pid)
     }
 
-    /// The same where what was started has started the verifier, and waits for it.
+    /// As [`Target::finish`], where what was started has started the verifier, and waits for it.
     pub fn finish_by(mut self, pid: u32) -> Result<String> {
         // SAFETY: neither the child nor one that it waits for has been waited for, so the number is still its own.
         let asked = unsafe { libc::kill(pid as i32, libc::SIGTERM) } == 0;

@@ -35,7 +35,7 @@ pub struct AccessMap {
 }
 
 impl AccessMap {
-    /// Nothing is observed yet.
+    /// A map of which nothing is observed yet.
     pub fn new(weight: f64) -> AccessMap {
         AccessMap {
             ranges: BTreeMap::new(),

@@ -208,7 +208,7 @@ impl Hierarchy {
         self.access_not_recent(core, line, write, now, by, below)
     }
 
-    /// The same for a line that [`Hierarchy::access_recent`] did not find.
+    /// An access to a line that [`Hierarchy::access_recent`] did not find.
     #[inline(always)]
     pub fn access_not_recent<B: Below>(
         &mut self,

@@ -53,9 +53,9 @@ pub enum CoherenceKind {
 pub enum Coalescing {
     /// Nowhere.
     None,
-    /// Those of one SM.
+    /// Loads of one SM join.
     L1,
-    /// Those of one SM, and those of all SMs at the slices.
+    /// Loads of one SM join, and loads of all SMs at the slices.
     L1L2,
 }
 

@@ -49,7 +49,7 @@ pub struct MemoryParameters {
 }
 
 impl Default for MemoryParameters {
-    /// Nothing ever happened: blocks up to 1 GiB, lowest address first.
+    /// A memory to which nothing ever happened: blocks up to 1 GiB, lowest address first.
     fn default() -> MemoryParameters {
         MemoryParameters {
             max_order: 18,

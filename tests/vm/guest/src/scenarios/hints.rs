@@ -108,7 +108,7 @@ pub fn run(checks: &mut Checks) -> Result<()> {
         checks.equal(format!("the {key} is on the slow node"), run.shares(key)?, [0.0, 1.0]);
     }
 
-    // The same places, of another build.
+    // These places, of another build.
     write(&sites, "00ff")?;
     let other = Run::of(&[])?;
     checks.that(

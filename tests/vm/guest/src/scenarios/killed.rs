@@ -146,7 +146,7 @@ fn attached(checks: &mut Checks, case: &Attached, random: &mut Random) -> Result
     verified(checks, name, target.finish())
 }
 
-/// The same for what a command that is launched does for Terrace: it goes on without.
+/// Kills a Terrace that a launched command uses: the command goes on without it.
 fn launched(
     checks: &mut Checks,
     name: &str,

@@ -84,7 +84,7 @@ impl Probed {
     }
 }
 
-/// Nothing is known of it.
+/// Whether nothing is known of a page.
 fn is_unknown(count: &PageCount) -> bool {
     count.saturated && count.accesses == 0
 }

@@ -74,7 +74,7 @@ pub fn run(checks: &mut Checks) -> Result<()> {
     let again = eventually(|| Ok(property("ActiveState")? == "active" && property("MainPID")? != first))?;
     checks.that(again, "it begins anew", format!("{} starts anew", property("NRestarts")?));
     move_to(&process, &pages(&memory), 1)?;
-    // Nobody answers until it has begun.
+    // The service answers only when it has begun.
     let works = until(|| Ok(promoted().unwrap_or(0)), |bytes| *bytes > 0)?;
     checks.that(works > 0, "and works on", format!("{works} bytes promoted since"));
 

@@ -44,7 +44,7 @@ impl Run {
         (0..self.frames).filter(|at| self.taken[(at / 64) as usize] >> (at % 64) & 1 == 0)
     }
 
-    /// The same in runs: the first, and how many.
+    /// Shows the frames that nobody has taken in runs: the first, and how many.
     fn free_runs(&self, mut each: impl FnMut(u64, u64)) {
         let mut begin = None;
         for (at, word) in (0..).step_by(64).zip(&self.taken) {

@@ -34,7 +34,7 @@ struct Place {
 struct Kind {
     count: u64,
     places: Vec<Place>,
-    /// Those of further call sites.
+    /// Wrong accesses of further call sites.
     elsewhere: u64,
 }
 
@@ -103,7 +103,7 @@ impl Wrongs {
         });
     }
 
-    /// Nothing is mapped where the access goes; the first one to its page.
+    /// Notes an access to where nothing is mapped; the first one to its page.
     pub fn is_unmapped(&mut self, access: &Access) {
         let Wrongs { structures, unmapped, .. } = self;
         let nearest = structures.nearest(access.space, access.addr);
