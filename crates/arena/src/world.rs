@@ -342,7 +342,7 @@ impl MemorySystem for OwnMemory {
     }
 
     fn drop_zeros(&mut self, pages: &[PageId]) -> Ticket {
-        // By taking the page apart: the kernel gives back the zeros that it then finds.
+        // The page is taken apart: the kernel gives back the zeros that it then finds.
         self.order(pages.iter().map(|page| (Subject::Page(*page), Order::Split(*page))))
     }
 

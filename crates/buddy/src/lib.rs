@@ -73,7 +73,7 @@ impl Buddy {
         buddy.free_frames = frames;
         let blocks = buddy.free_in_huge.iter_mut().zip(0..);
         blocks.for_each(|(free, block)| *free = (frames - block * HUGE).min(HUGE) as u16);
-        // From the top, so that lists that hand out what came last begin at the bottom too.
+        // Blocks are added from the top, so that lists that hand out what came last begin at the bottom too.
         let mut end = frames;
         while end > 0 {
             let order = end.trailing_zeros().min(buddy.max_order);

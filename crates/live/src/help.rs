@@ -27,7 +27,7 @@ const PREFIX: &str = "terrace-help-";
 const PRELOAD: &str = "LD_PRELOAD";
 /// How long a program that has connected may take to hand over its descriptor.
 const HANDOVER_TIMEOUT: Duration = Duration::from_millis(200);
-/// From so many descriptors on those of processes that have ended are looked for.
+/// Number of descriptors from which on those of ended processes are looked for.
 const MANY: usize = 64;
 /// Where the libraries find the socket.
 fn variable() -> OsString {

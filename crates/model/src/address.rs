@@ -346,7 +346,7 @@ impl AddressRange {
         Self { start: VirtAddr(start), bytes }
     }
 
-    /// From `start` up to `end`, which is not in it.
+    /// The range from `start` up to `end`, which is not in it.
     #[inline]
     pub const fn between(start: VirtAddr, end: VirtAddr) -> Self {
         Self { start, bytes: end.0 - start.0 }

@@ -68,7 +68,7 @@ pub struct AccessPicture {
     pub title: String,
     /// What stands below it.
     pub subtitle: String,
-    /// From top to bottom.
+    /// The steps from top to bottom.
     pub steps: Vec<AccessStep>,
     /// When the data are there, in cycles.
     pub done: f64,

@@ -33,7 +33,7 @@ pub struct Comparison {
 pub struct MachineLedger {
     /// The machine.
     pub name: String,
-    /// From data sheets, publications or measurements.
+    /// Constants from data sheets, publications or measurements.
     pub cited: Vec<String>,
     /// Fitted to published rows.
     pub calibrated: Vec<String>,

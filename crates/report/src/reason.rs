@@ -7,14 +7,14 @@ use crate::run::component_label;
 const SMALLEST: f64 = 0.005;
 /// Components named at most on each side.
 const NAMED: usize = 2;
-/// From this difference on between cycles saved and time saved the sentence says so.
+/// Difference between cycles saved and time saved from which on the sentence says so.
 const APART: f64 = 0.02;
 
 /// What a run spends less than another one.
 pub(crate) struct Savings<'a> {
     from: &'a RunRecord,
     to: &'a RunRecord,
-    /// By component as shares of the other's cycles, idle cores included; negative where more is spent.
+    /// The savings by component, as shares of the other's cycles, idle cores included; negative where more is spent.
     parts: Vec<(String, f64)>,
 }
 

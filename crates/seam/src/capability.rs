@@ -114,7 +114,7 @@ set_of! {
         Frames = "frames",
         /// The sizes of new pages are chosen at their first fault.
         FaultSizes = "fault-sizes",
-        /// A fault can wait while memory is compacted for it, or tell that it would have.
+        /// A fault can wait while memory is compacted for it, or report that it would have.
         StalledFaults = "stalled-faults",
         /// Pages exchange their frames by rewriting a lower level of translation, without a copy.
         CopylessExchange = "copyless-exchange",

@@ -108,9 +108,9 @@ pub fn site_number(name: &str) -> u64 {
 /// recorded; a probe measures the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Profile {
-    /// By base page.
+    /// Accesses by base page.
     pub pages: BTreeMap<PageId, Heat>,
-    /// By [`crate::Object::site`].
+    /// Data structures by [`crate::Object::site`].
     pub objects: BTreeMap<u64, ObjectProfile>,
     /// Names of these sites, where they are known.
     pub names: BTreeMap<u64, String>,

@@ -23,13 +23,13 @@ pub enum Signal {
     HintFault {
         /// The mapped page, by its first base page.
         page: PageId,
-        /// By a store.
+        /// The access was a store.
         write: bool,
         /// When.
         at: Moment,
-        /// From when the watch began to the access.
+        /// Time from the begin of the watch to the access.
         latency: Time,
-        /// By whom.
+        /// The agent that accessed the page.
         agent: Agent,
     },
     /// Accesses that reached memory, sampled or all (see [`crate::MemorySystem::sample_accesses`]).

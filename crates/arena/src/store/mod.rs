@@ -73,7 +73,7 @@ pub struct Region {
 pub struct Store {
     memory: Memory,
     buddy: Buddy,
-    /// By handle.
+    /// Pages by their handles.
     pages: Vec<Option<Page>>,
     free_handles: Vec<u32>,
     /// Handles by first frame.

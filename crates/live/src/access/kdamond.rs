@@ -56,7 +56,7 @@ impl Kdamond<'_> {
         self.kernel.write(path.as_ref(), &value.to_string())
     }
 
-    /// By what it watches, how often it looks and adds up, in microseconds, and how many regions it has.
+    /// Sets what the thread watches, how often it looks and adds up, in microseconds, and how many regions it has.
     pub fn watch(
         self,
         operations: &str,

@@ -22,7 +22,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// From the text of `/proc/PID/stat`; none where the text is incomplete.
+    /// Reads the text of `/proc/PID/stat`; none where the text is incomplete.
     pub fn parse(stat: &str) -> Option<Image> {
         let mut places = [0; PLACES.len()];
         for (place, field) in places.iter_mut().zip(PLACES) {

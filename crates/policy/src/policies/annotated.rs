@@ -44,7 +44,7 @@ pub enum Count {
     Memory,
 }
 
-/// By what structures are ranked.
+/// The quantity by which structures are ranked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Choice)]
 pub enum Rank {
     /// Accesses per byte.
@@ -60,7 +60,7 @@ pub struct Parameters {
     /// Which accesses of the profile count.
     #[parameter(source = "Agarwal §3.4.1: loads and stores that are issued")]
     pub count: Count,
-    /// By what the hottest structure is chosen.
+    /// The quantity by which the hottest structure is chosen.
     #[parameter(source = "not stated")]
     pub rank: Rank,
     /// What becomes of a structure that fits only in part.

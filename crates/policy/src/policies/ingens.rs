@@ -71,7 +71,7 @@ const SIZES: [PageSize; 1] = [PageSize::Huge];
 pub struct Ingens {
     parameters: Parameters,
     daemon: Khugepaged,
-    /// By tier, as last measured.
+    /// The FMFI of each tier, as last measured.
     fmfi: Vec<f64>,
     measures: Moment,
     /// Base pages that faults brought into each range of 2 MiB.

@@ -106,7 +106,7 @@ pub struct Parameters {
     /// How long smart compaction leaves a region alone that it has tried; 0 s: not at all.
     #[parameter(default = "120 s", range = "0 s"..="5 h", source = "released", scaled)]
     pub compaction_timeout: Time,
-    /// By what smart compaction knows regions that cannot be emptied.
+    /// How smart compaction knows that a region cannot be emptied.
     #[parameter(default = Unmovable::Counter, source = "§5.1.3; released: mobility, with pageblocks of 1 GiB")]
     pub compaction_unmovable: Unmovable,
     /// Base pages that the daemon looks at per wake.
@@ -166,7 +166,7 @@ pub struct Parameters {
     /// Take apart pages of which this share is zeros.
     #[parameter(default = 0.5, range = 0.0..=1.0, source = "ours: half")]
     pub recover_zeros: f64,
-    /// From the end of a pass over all large pages to the next.
+    /// Sleep from the end of a pass over all large pages to the next.
     #[parameter(default = "120 s", range = "1 ns"..="5 h", source = "HawkEye, released", scaled)]
     pub recover_sleep: Time,
 }

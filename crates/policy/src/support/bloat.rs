@@ -24,7 +24,7 @@ pub struct Marks {
     pub until: f64,
     /// Split pages of which at least this share is zeros.
     pub zeros: f64,
-    /// From the end of a pass over all large pages to the next.
+    /// Sleep from the end of a pass over all large pages to the next.
     pub sleep: Time,
 }
 

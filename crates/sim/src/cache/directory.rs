@@ -50,7 +50,7 @@ impl<S: SharerSet> Directory<S> {
         }
     }
 
-    /// From now on no entry has to go.
+    /// Lifts the bound: no entry has to go any more.
     pub fn make_boundless(&mut self) {
         self.beyond = Some(HashMap::new());
     }

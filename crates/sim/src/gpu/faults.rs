@@ -60,7 +60,7 @@ impl PendingFaults {
 pub struct FirstTouchCounters {
     /// Accesses that waited for a page that another access had touched first.
     pub joined: u64,
-    /// From touch to page, summed over faults.
+    /// Time from touch to page, summed over faults.
     pub time: Time,
 }
 

@@ -73,11 +73,11 @@ pub(crate) struct Hypervisor {
     /// Virtual CPUs of each virtual machine.
     pub vcpus: usize,
     pub of_vm: Vec<OfVm>,
-    /// From the guest into the hypervisor and back.
+    /// Time from the guest into the hypervisor and back.
     pub vm_exit: Time,
     /// A page fault of the hypervisor's, without the exit and the zeroing.
     fault: Time,
-    /// From the guest into the hypervisor and back for a call of the guest's.
+    /// Time from the guest into the hypervisor and back for a call of the guest's.
     pub hypercall: Time,
     pub exits: Exits,
     pub hypercalls: Hypercalls,

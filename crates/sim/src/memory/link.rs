@@ -37,7 +37,7 @@ impl LinkParameters {
 pub enum Way {
     /// To the memory that the link belongs to.
     There,
-    /// From beside that memory to the node on the other side.
+    /// Away from that memory, to the node on the other side.
     Back,
 }
 

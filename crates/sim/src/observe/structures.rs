@@ -12,7 +12,7 @@ const MOST: usize = 24;
 pub struct StructureCounter {
     objects: Objects,
     tiers: usize,
-    /// By the site's place among the objects, and by tier.
+    /// Counts by the site's place among the objects, and by tier.
     counts: Vec<u64>,
     /// The structure of the last access.
     recent: Option<(SpaceId, AddressRange, u32)>,

@@ -97,7 +97,7 @@ pub struct Os {
     pub(super) pages: PagePolicy,
     /// The placement state of each system.
     pub(super) placement: Vec<PlacementState>,
-    /// By the number among a system's tiers.
+    /// The tier of page tables, by its number among a system's tiers.
     pub(super) page_table_tier: usize,
     pub(super) levels: u32,
     pub(super) spaces: Vec<Space>,

@@ -103,7 +103,7 @@ pub(crate) struct State {
     /// Some signals must not wait for the next tick.
     urgent: bool,
     watched: BTreeMap<PageId, Watched>,
-    /// By when they do something next.
+    /// Orders by the time at which they do something next.
     orders: BTreeMap<(Time, Ticket), Order>,
     next_ticket: u64,
     /// Pages in the hands of an order.

@@ -26,7 +26,7 @@ struct Range {
 #[derive(Clone, Debug)]
 pub struct AccessMap {
     ranges: BTreeMap<PageId, Range>,
-    /// By bucket, then by space. Places that a range has left stay until they are met.
+    /// Places by bucket, then by space. Places that a range has left stay until they are met.
     buckets: Vec<BTreeMap<SpaceId, VecDeque<(PageId, u64)>>>,
     turns: u64,
     last: SpaceId,

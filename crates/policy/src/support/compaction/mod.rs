@@ -50,7 +50,7 @@ pub enum Compaction {
     None,
 }
 
-/// By what smart compaction knows that a region cannot be emptied.
+/// How smart compaction knows that a region cannot be emptied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Choice)]
 pub enum Unmovable {
     /// By the counter of its unmovable frames (Trident §5.1.3).

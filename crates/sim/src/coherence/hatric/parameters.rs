@@ -101,7 +101,7 @@ pub enum SetNumbers {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Choice)]
 #[serde(rename_all = "kebab-case")]
 pub enum Synonyms {
-    /// A bit tells that all sets have to be searched.
+    /// A bit says that all sets have to be searched.
     SearchAll,
     /// Both are kept where they are, by a list that has no bound.
     ListAll,

@@ -17,7 +17,7 @@ pub enum Mapping {
     /// The block has no memory yet.
     #[default]
     Unknown,
-    /// By the table that its size class has, 4 KiB at a time.
+    /// Memory lies where the table of its size class says, 4 KiB at a time.
     Tables,
     /// All of it lies from this frame on.
     Direct(Frame),
