@@ -24,7 +24,7 @@ pub struct Tiers {
     pub weights: Vec<u64>,
 }
 
-/// One node: whether it has processors, its memory and what of it is free, in KiB, and its weight.
+/// One node: whether it has processors, its memory and how much is free, in KiB, and its weight.
 #[derive(Clone, Copy, Debug, Default)]
 struct Node {
     has_processors: bool,

@@ -476,7 +476,7 @@ impl PageStates {
     }
 }
 
-/// What holds of all these pages, and what of any. Loops like these are what a compiler does many at a time.
+/// The bits that all of these pages have, and those that any has. Loops like these are what a compiler does many at a time.
 fn common_and_any(pages: &[PageState]) -> (PageState, PageState) {
     let (all, any) = pages.iter().fold((u16::MAX, 0), |(all, any), state| (all & state.0, any | state.0));
     (PageState(all), PageState(any))

@@ -95,7 +95,7 @@ pub enum ZeroStores {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Choice)]
 #[serde(rename_all = "kebab-case")]
 pub enum KernelData {
-    /// Where it is touched first, by whom it is touched first.
+    /// Each page is placed at its first touch, on behalf of the agent that touches it.
     #[default]
     FirstTouch,
     /// The pages of data structures that nobody has touched are placed before a kernel, as if the host had filled them: as
