@@ -147,7 +147,7 @@ fn signal<'py>(py: Python<'py>, signal: &Signal) -> PyResult<Bound<'py, PyDict>>
             dict.set_item("free_bytes", free.0)?;
             "low-water"
         }
-        // Those of a placement that waits or wants to be told, which Python's cannot ask for.
+        // Signals of a placement that waits or wants an answer, which Python's policies cannot ask for.
         Signal::Stalled { .. } | Signal::Refused { .. } => "other",
     };
     dict.set_item("kind", kind)?;

@@ -20,14 +20,14 @@ pub struct Sweep {
 
 #[pymethods]
 impl Sweep {
-    /// Of the text of a TOML file, called `shown` in messages.
+    /// Reads the text of a TOML file, called `shown` in messages.
     #[staticmethod]
     fn of_toml(text: &str, shown: &str) -> PyResult<Sweep> {
         let sweep = terrace_study::sweep::Sweep::parse(text, shown).map_err(|error| exception(&error))?;
         Ok(Sweep { sweep })
     }
 
-    /// Of a JSON document with the keys of a TOML file.
+    /// Reads a JSON document with the keys of a TOML file.
     #[staticmethod]
     fn of_json(text: &str) -> PyResult<Sweep> {
         let file: SweepFile =

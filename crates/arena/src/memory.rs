@@ -98,7 +98,7 @@ impl Memory {
         Ok(Memory { start: start as *mut u8, bytes, pages })
     }
 
-    /// Of the pool, which is grown where somebody has asked for that and it is allowed ([`crate::giant`]).
+    /// Memory from the pool of 1 GiB pages, which is grown where a setting asks for it and it is allowed ([`crate::giant`]).
     fn giant(bytes: usize) -> Option<Memory> {
         let bytes = bytes.checked_next_multiple_of(GIANT)?;
         Memory::of_pool(bytes).or_else(|| {

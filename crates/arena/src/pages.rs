@@ -1,4 +1,4 @@
-//! What of this process's memory is there, and in pages of which size: `PAGEMAP_SCAN` (Linux 6.7) and `/proc/self/pagemap`.
+//! Which memory of this process is there, and in pages of which size: `PAGEMAP_SCAN` (Linux 6.7) and `/proc/self/pagemap`.
 
 use crate::system::{self, File};
 use crate::{BASE, HUGE};

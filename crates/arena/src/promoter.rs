@@ -31,7 +31,7 @@ const SHORT: f64 = 0.15;
 pub struct Promoted {
     /// Ranges of 2 MiB that were joined.
     pub done: u64,
-    /// Those that could not be.
+    /// Ranges that could not be joined.
     pub failed: u64,
     /// Huge pages that were taken apart while memory was short.
     pub split: u64,
@@ -78,7 +78,8 @@ impl Promoter {
         Promoter::with(SHORT, parameters().recover_until)
     }
 
-    /// The same, where memory is short while less than a share `short` of it is free, and is taken back until it is `until`.
+    /// As [`Promoter::open`], where memory is short while less than a share `short` of it is free, and is taken back until
+    /// it is `until`.
     ///
     /// # Errors
     /// What is missing, in words.

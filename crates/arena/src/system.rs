@@ -24,7 +24,7 @@ pub fn map(bytes: usize) -> Result<*mut u8, c_int> {
         .map(|address| address as *mut u8)
 }
 
-/// The same at this address, where nothing is mapped.
+/// As [`map`], at this address, where nothing is mapped.
 ///
 /// # Safety
 /// The range is the caller's.
@@ -143,7 +143,7 @@ pub fn peek(address: usize, into: &mut [u8]) -> bool {
     read_some(address, into) == Ok(into.len())
 }
 
-/// The same, with zeros for pages that are not there; false where the kernel reads nothing.
+/// As [`peek`], with zeros for pages that are not there; false where the kernel reads nothing.
 pub(crate) fn peek_or_zeros(address: usize, into: &mut [u8]) -> bool {
     let mut done = 0;
     while done < into.len() {

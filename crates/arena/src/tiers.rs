@@ -24,7 +24,7 @@ pub struct Tiers {
     pub weights: Vec<u64>,
 }
 
-/// One node: whether it has processors, its memory and what of it is free, in KiB, and its weight.
+/// One node: whether it has processors, its memory and how much is free, in KiB, and its weight.
 #[derive(Clone, Copy, Debug, Default)]
 struct Node {
     has_processors: bool,
@@ -34,7 +34,7 @@ struct Node {
 }
 
 impl Tiers {
-    /// Those of this machine.
+    /// Discovers the tiers of this machine.
     pub fn discover() -> Tiers {
         let text = |path: String| fs::read_to_string(path).unwrap_or_default();
         let with_memory = numbers(&text(format!("{NODES}/has_memory")));

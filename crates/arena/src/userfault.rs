@@ -117,7 +117,8 @@ impl HeldBack<'_> {
 }
 
 impl Drop for HeldBack<'_> {
-    /// Those who wait for the range are woken in any case: where other memory took its place, nothing is registered there.
+    /// Threads that wait for the range are woken in any case: where other memory took its place, nothing is registered
+    /// there.
     fn drop(&mut self) {
         self.by.unregister(self.at, self.bytes);
         self.by.ask(UFFDIO_WAKE, &mut [self.at as u64, self.bytes as u64]);
@@ -139,11 +140,11 @@ mod tests {
     use std::time::Duration;
 
     /// How long a thread that is not let go is waited for.
-    const PATIENCE: u32 = 2_000;
+    const TIMEOUT_POLLS: u32 = 2_000;
 
     /// Whether it came to be, after a while at most.
     fn comes(what: impl Fn() -> bool) -> bool {
-        (0..PATIENCE).any(|_| {
+        (0..TIMEOUT_POLLS).any(|_| {
             std::thread::sleep(Duration::from_millis(5));
             what()
         })

@@ -56,7 +56,7 @@ impl OwnMemory {
     /// What is missing.
     pub fn open() -> Result<OwnMemory, &'static str> {
         let table = PageTable::open().ok_or("PAGEMAP_SCAN, of Linux 6.7 and later, is not to be had")?;
-        // Of this thread: the files of a process whose first thread has ended show nothing.
+        // This thread's file is read: the files of a process whose first thread has ended show nothing.
         let maps = File::open(c"/proc/thread-self/maps").ok_or("/proc/self/maps cannot be opened")?;
         let memory = File::open(c"/proc/meminfo").ok_or("/proc/meminfo cannot be opened")?;
         let mut can = CapabilitySet::of(&[Capability::Collapse, Capability::Split]);
@@ -342,7 +342,7 @@ impl MemorySystem for OwnMemory {
     }
 
     fn drop_zeros(&mut self, pages: &[PageId]) -> Ticket {
-        // By taking the page apart: the kernel gives back the zeros that it then finds.
+        // The page is taken apart: the kernel gives back the zeros that it then finds.
         self.order(pages.iter().map(|page| (Subject::Page(*page), Order::Split(*page))))
     }
 

@@ -22,7 +22,7 @@ pub use mobility::Mobility;
 pub const HUGE: u64 = 512;
 const HUGE_ORDER: u32 = 9;
 
-/// Of how many blocks of a list the zeroed ones are looked for.
+/// How many blocks of a list are searched for a zeroed one.
 const ZEROED_LOOKED_FOR: usize = 64;
 
 /// Number of the lists of isolated blocks, behind those of each mobility.
@@ -34,7 +34,7 @@ const KINDS: usize = ISOLATED + 1;
 pub struct Shape {
     /// Order of the largest free block: 10 as in Linux (4 MiB), 18 for 1 GiB.
     pub max_order: u32,
-    /// Of the blocks of a list the one that was freed last goes next, as in Linux; else the one with the lowest address.
+    /// The block of a list that was freed last is taken next, as in Linux; else the one with the lowest address.
     pub last_freed_first: bool,
     /// What moves and what does not is kept in separate pageblocks, as in Linux.
     pub grouping: bool,
@@ -47,7 +47,7 @@ pub struct Shape {
 pub struct Buddy {
     /// Free blocks by order, then by mobility; those of isolated ranges last.
     free: Vec<[BlockSet; KINDS]>,
-    /// Orders of which there are any, a bit each.
+    /// Bitmap of the orders that have free blocks, for each kind of list.
     filled: [u32; KINDS],
     lists: Option<Lists>,
     max_order: u32,
@@ -73,7 +73,7 @@ impl Buddy {
         buddy.free_frames = frames;
         let blocks = buddy.free_in_huge.iter_mut().zip(0..);
         blocks.for_each(|(free, block)| *free = (frames - block * HUGE).min(HUGE) as u16);
-        // From the top, so that lists that hand out what came last begin at the bottom too.
+        // Blocks are added from the top, so that lists that hand out what came last begin at the bottom too.
         let mut end = frames;
         while end > 0 {
             let order = end.trailing_zeros().min(buddy.max_order);

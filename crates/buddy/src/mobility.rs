@@ -19,7 +19,7 @@ impl Mobility {
     /// All of them, by number.
     pub const ALL: [Mobility; 3] = [Mobility::Movable, Mobility::Unmovable, Mobility::Reclaimable];
 
-    /// Whose blocks a request takes when there are none of its own, first choice first.
+    /// The mobilities whose blocks a request takes when there are none of its own, first choice first.
     const fn fallbacks(self) -> [Mobility; 2] {
         match self {
             Mobility::Movable => [Mobility::Reclaimable, Mobility::Unmovable],
@@ -53,8 +53,8 @@ impl Buddy {
         self.pageblocks[first..end].fill(mobility);
     }
 
-    /// Which lists to take a block from when there is none of the right mobility; what of the pageblock becomes the
-    /// request's does so here.
+    /// The order and the list to take a block from when there is none of the right mobility. The blocks of a pageblock that
+    /// become the request's move to its lists here.
     pub(super) fn fall_back(&mut self, order: u32, wanted: Mobility) -> Option<(u32, usize)> {
         let largest = (order..=self.max_order).rev().find_map(|have| {
             let others = wanted.fallbacks().into_iter();
@@ -82,8 +82,8 @@ impl Buddy {
             (_, Mobility::Movable) => unmovable,
             _ => 0,
         };
-        // The free blocks of the pageblock come over, so that what follows falls there too; the pageblock itself does if
-        // at least half of it is then of the same kind.
+        // The free blocks of the pageblock come over, so that later requests are served from there too. The pageblock itself
+        // comes over if at least half of it is then of the wanted mobility.
         if 2 * (free + alike) >= frames {
             self.pageblocks[(first >> self.pageblock_order) as usize] = wanted;
         }

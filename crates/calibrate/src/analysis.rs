@@ -43,9 +43,9 @@ pub fn steps(curve: &[(u64, f64)], rise: f64) -> Vec<Step> {
 /// What a curve of added latencies says of the TLBs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Tlbs {
-    /// The level-1 TLB.
+    /// The knee of the level-1 TLB.
     pub first: Option<Knee>,
-    /// The same of the level-2 TLB. Missing it is a page walk.
+    /// The knee of the level-2 TLB. Missing it is a page walk.
     pub second: Option<Knee>,
 }
 

@@ -27,7 +27,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Those of memory, beside copies.
+    /// The kinds that measure memory; copies are apart.
     pub const MEMORY: [Kind; 5] = [Kind::Read, Kind::Write, Kind::Mixed, Kind::Update, Kind::Random];
 
     /// As the preset names it.

@@ -55,7 +55,7 @@ pub struct Point {
 /// Calls measured against thread counts.
 #[derive(Clone, Debug)]
 pub struct Calls {
-    /// By threads, then by call.
+    /// The points, by threads, then by call.
     pub points: Vec<Point>,
     /// Calls that this machine cannot show, and why.
     pub left_out: Vec<(Call, String)>,

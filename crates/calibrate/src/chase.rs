@@ -57,7 +57,7 @@ impl<'a> Chase<'a> {
         self.run_chains(1, steps, rounds)
     }
 
-    /// The same where several chains go on at once, each by so many steps.
+    /// Nanoseconds per load where several chains go on at once, each by so many steps.
     pub fn run_chains(&self, chains: usize, steps: usize, rounds: usize) -> Vec<f64> {
         let start = self.region.start().cast_const();
         let mut at: Vec<usize> = self.marks.iter().step_by(MARKS / chains).copied().collect();

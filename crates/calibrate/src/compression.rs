@@ -27,7 +27,7 @@ pub struct Compression {
     pub ratio: Spread,
 }
 
-/// Of `pages` pages of each kind.
+/// Measures the compression of `pages` pages of each kind.
 pub fn measure(pages: usize, rounds: usize) -> io::Result<Compression> {
     let pages = contents(pages)?;
     let mut compressor = zstd::bulk::Compressor::new(LEVEL)?;

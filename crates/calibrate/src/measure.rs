@@ -84,9 +84,9 @@ pub struct Measured {
     pub cache_rates: Vec<Vec<Rate>>,
     /// A load from memory while one core has as many under way as it can.
     pub memory_interval: Spread,
-    /// What a load on base pages takes longer than on few.
+    /// Extra time of a load on many base pages over one on few.
     pub base_translation: Vec<Point>,
-    /// The same on pages of 2 MiB, or why it was not measured.
+    /// Extra time of a load on pages of 2 MiB, or why it was not measured.
     pub huge_translation: Result<Vec<Point>, String>,
     /// Lines in pieces of 4 KiB of huge pages; none where this machine is no guest or gets no huge pages.
     pub pieces: Option<Point>,
@@ -102,7 +102,7 @@ pub struct Measured {
     pub copies: Vec<Rate>,
     /// A pair of mprotect calls on one page, alone.
     pub protect_alone: Spread,
-    /// The same beside threads on all other processors; none on a single processor.
+    /// A pair of mprotect calls beside threads on all other processors; none on a single processor.
     pub protect_beside: Option<Spread>,
     /// Moves to the second node, or why there are none.
     pub moves: Result<Vec<Moves>, String>,
@@ -192,7 +192,7 @@ pub fn measure(budget: Budget, progress: &mut dyn FnMut(&str)) -> Result<Measure
         nodes.resize(1, Node::default());
         nodes[0].processors.clone_from(&allowed);
     }
-    // Those of the first node first, and no more than a quota of processor time is for.
+    // The processors of the first node come first, and no more than a quota of processor time is for.
     let home = nodes[0].processors.clone();
     allowed.sort_by_key(|one| !home.contains(one));
     allowed.truncate(processor.count.max(1));

@@ -25,7 +25,7 @@ pub enum Pages {
     Base,
     /// Transparent huge pages.
     Huge,
-    /// Those of 2 MiB that the system keeps in its pool, for what the C library's allocator gives out.
+    /// Pages of 2 MiB that the system keeps in its pool, for what the C library's allocator gives out.
     Pool,
 }
 
@@ -145,7 +145,8 @@ impl Program {
         self.end(begin, wait(child.id()))
     }
 
-    /// The same, and looks meanwhile how much of its memory lies in huge pages. The looks take time of the run.
+    /// As [`Program::run`], and looks meanwhile how much of the program's memory lies in huge pages. The looks take time of
+    /// the run.
     ///
     /// # Errors
     /// As [`Program::run`].
@@ -311,7 +312,7 @@ fn held(pid: u32) -> Held {
     })
 }
 
-/// Those that any of its threads started. None on a kernel without that list.
+/// The processes that any thread of this one started. None on a kernel without that list.
 fn children(pid: u32) -> Vec<u32> {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     let of = |thread: io::Result<std::fs::DirEntry>| {

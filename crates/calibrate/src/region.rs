@@ -54,7 +54,7 @@ impl Region {
         Ok(Region { mapping, mapped, start, bytes })
     }
 
-    /// The same with memory of one node, as long as that has room.
+    /// As [`Region::map`], with memory of one node, as long as that has room.
     pub fn map_on(node: i32, bytes: usize, pages: Pages) -> std::io::Result<Region> {
         /// `MPOL_PREFERRED`: without room the memory comes from elsewhere, where the strict policy would have processes
         /// killed (`linux/mempolicy.h`).

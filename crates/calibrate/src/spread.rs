@@ -14,7 +14,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of at least one repetition; none is all zeros.
+    /// The spread of at least one repetition; none is all zeros.
     pub fn of(mut values: Vec<f64>) -> Spread {
         values.sort_by(f64::total_cmp);
         let at = |share: usize| values.get(values.len() * share / 4).copied().unwrap_or(0.0);
@@ -23,7 +23,7 @@ impl Spread {
         Spread { median: at(2), low: at(1), high, count }
     }
 
-    /// The same in another unit.
+    /// The spread in another unit.
     #[must_use]
     pub fn times(self, factor: f64) -> Spread {
         Spread { median: self.median * factor, low: self.low * factor, high: self.high * factor, ..self }
@@ -52,7 +52,7 @@ impl Spread {
         }
     }
 
-    /// Nothing of it outside these bounds.
+    /// The spread with nothing outside these bounds.
     #[must_use]
     pub fn clamp(self, least: f64, most: f64) -> Spread {
         let bounded = |value: f64| if value.is_nan() { least } else { value.clamp(least, most) };

@@ -18,8 +18,8 @@ pub struct Point {
     pub pages: u64,
     /// Nanoseconds of translation.
     pub extra: Spread,
-    /// Those of the least disturbed repetitions. Another program that has its turn leaves a TLB without entries, which looks
-    /// like a smaller TLB.
+    /// Nanoseconds of translation in the least disturbed repetitions. Another program that has its turn leaves a TLB without
+    /// entries, which looks like a smaller TLB.
     pub quiet: f64,
 }
 
@@ -30,9 +30,9 @@ pub struct Walks {
     pub chains: usize,
     /// Nanoseconds per load.
     pub apart: Spread,
-    /// The same with the lines side by side, without walks.
+    /// Nanoseconds per load with the lines side by side, without walks.
     pub dense: Spread,
-    /// Those of the least disturbed repetitions, apart and side by side.
+    /// Nanoseconds of the least disturbed repetitions, apart and side by side.
     pub quiet: (f64, f64),
 }
 

@@ -33,7 +33,7 @@ pub fn prepare(options: &InputOptions, recording: &RecordingOptions) -> Result<V
     Ok(inputs)
 }
 
-/// The same and the mixes, which come first.
+/// As [`prepare`], and checks the mixes, which come first.
 pub fn prepare_with(
     mixes: &MixOption,
     options: &InputOptions,

@@ -120,12 +120,12 @@ impl Drop for Progress {
     }
 }
 
-/// What stands beside the bar. The rest takes as long for its share as what is done: the bar itself appears late, and would
+/// The text beside the bar. The remaining time follows from the time taken so far: the bar itself appears late, and would
 /// take its first jump for the rate.
 fn message(accesses: u64, elapsed: Duration, share: Option<f64>) -> String {
     let rate = accesses as f64 / elapsed.as_secs_f64();
     let done = format!("{} accesses, {}/s", short(accesses as f64), short(rate));
-    // Of less than a millionth nothing follows.
+    // Below a millionth, the share is too small to derive the remaining time from.
     match share.filter(|share| *share > 1e-6) {
         Some(share) => {
             let left = elapsed.mul_f64((1.0 - share).max(0.0) / share);
@@ -135,9 +135,9 @@ fn message(accesses: u64, elapsed: Duration, share: Option<f64>) -> String {
     }
 }
 
-/// What takes long and says nothing until it is done: a sign of life with the time so far.
+/// A sign of life for work that takes long and says nothing until it is done: the time so far.
 ///
-/// How far a native run is it could only say by counting, which would slow what it measures.
+/// A native run could only show how far it is by counting, which would slow what it measures.
 pub struct Busy {
     done: Option<Sender<()>>,
     shown: Option<JoinHandle<()>>,

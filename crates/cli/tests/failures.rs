@@ -84,12 +84,12 @@ const FOLDERS: &[&[&str]] = &[
     &["man", "OUT"],
 ];
 
-/// All of them.
+/// All commands that write.
 fn all() -> impl Iterator<Item = Vec<&'static str>> {
     into_files().chain(FOLDERS.iter().map(|words| words.to_vec()))
 }
 
-/// Those that write a file; what can be written as JSON can be written as a table, too.
+/// Commands that write a file; what can be written as JSON can be written as a table, too.
 fn into_files() -> impl Iterator<Item = Vec<&'static str>> {
     let files = [COMMANDS, REFUSED].into_iter().flatten().map(|words| words.to_vec());
     let tables = [COMMANDS, REFUSED].into_iter().flatten().filter_map(|words| {

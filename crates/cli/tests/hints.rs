@@ -125,7 +125,7 @@ fn reports_name_the_line_that_allocates() {
     let text = stdout(&mut advise(&[]));
     let shown = text.lines().find(|line| line.ends_with("  tables.c:5"));
     assert!(shown.is_some_and(|line| line.starts_with("main+0x")), "{text}");
-    // The same bytes, but nobody can know that.
+    // The program's bytes are unchanged, but nobody can know that.
     std::fs::File::open(&program).unwrap().set_modified(std::time::SystemTime::now()).unwrap();
     assert_eq!(lines().len(), 0);
 }

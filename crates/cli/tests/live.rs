@@ -24,10 +24,10 @@ fn run(arguments: &[&str], command: &[&str]) -> Child {
 }
 
 /// Only keeps a broken test from hanging, and a machine may be busy.
-const PATIENCE: Duration = Duration::from_secs(180);
+const TIMEOUT: Duration = Duration::from_secs(180);
 
 fn wait_for_numbers(socket: &Path) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while terrace_live::server::status(socket).is_err() {
         assert!(Instant::now() < deadline, "no status");
         std::thread::sleep(Duration::from_millis(50));
@@ -84,7 +84,7 @@ fn a_run_can_be_watched_paused_and_read_about() {
     assert!(message.contains("needs a terminal"), "{message}");
 
     terrace_live::server::ask(&socket, "POST", "/pause").unwrap();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while json(&mut top(&["--json", "-"]))["state"] != "paused" {
         assert!(Instant::now() < deadline, "never paused");
     }
@@ -248,7 +248,7 @@ fn a_run_that_is_to_stop_lets_its_command_go_on() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let stopped = || {
         let status = terrace_live::server::status(&socket);
         status.is_ok_and(|status| status.state == terrace_live::engine::State::Stopped)
@@ -266,7 +266,7 @@ fn a_run_that_is_to_stop_lets_its_command_go_on() {
 fn a_process_that_has_ended_is_not_said_to_need_root() {
     let mut zombie = Command::new("true").spawn().unwrap();
     let pid = zombie.id();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") Z ") {
         assert!(Instant::now() < deadline);
         std::thread::sleep(Duration::from_millis(5));
@@ -392,7 +392,7 @@ fn contiguity_of_no_process_is_an_error_of_the_user_s() {
     assert!(said.contains("there is no process 4194304"), "{said}");
 }
 
-/// Who may not look gets a message that says who may. Root's own rights are laid down for the time of the command.
+/// A user who may not look gets a message that says who may. Root's own rights are laid down for the time of the command.
 #[test]
 fn contiguity_says_who_may() {
     let folder = tempfile::tempdir().unwrap();

@@ -302,7 +302,7 @@ fn a_comparison_without_a_result_leaves_no_directory() {
     let message = stderr(&mut with_too_little_memory(&["all-fast"], &directory), 1);
     assert!(message.contains("0 of 1 runs"), "{message}");
     assert!(!directory.exists());
-    // Who made it may want it.
+    // A user who made the folder may want it.
     std::fs::create_dir(&directory).unwrap();
     stderr(&mut with_too_little_memory(&["all-fast"], &directory), 1);
     assert!(directory.exists());

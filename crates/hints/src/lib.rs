@@ -71,7 +71,7 @@ pub struct Site {
     pub bytes: u64,
     /// Accesses that were issued.
     pub issued: Heat,
-    /// Those that reached memory.
+    /// Accesses that reached memory.
     pub memory: Heat,
     /// What a person says, whatever was counted.
     pub hint: Option<Hint>,

@@ -67,7 +67,7 @@ fn tracker() -> std::io::Result<OwnedFd> {
     let mut api = API;
     // SAFETY: a new descriptor comes back or an error; three numbers are the structure that the request names.
     unsafe {
-        // Of user code only: any user may have one.
+        // A descriptor for user code only: any user may have one.
         let number = libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | 1) as i32;
         if number < 0 || libc::ioctl(number, UFFDIO_API, api.as_mut_ptr()) != 0 {
             return Err(std::io::Error::last_os_error());
@@ -112,7 +112,7 @@ fn each(memory: &Range<u64>, store: bool) -> f64 {
     (used() - started).as_nanos() as f64 / ((memory.end - memory.start) / PAGE) as f64
 }
 
-/// The same of taking out their entries, in pieces as the library does it.
+/// Nanoseconds per page of taking out the entries, in pieces as the library does it.
 fn drop_entries(memory: &Range<u64>) -> std::io::Result<f64> {
     let started = used();
     for piece in (memory.start..memory.end).step_by(2 << 20) {

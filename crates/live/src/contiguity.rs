@@ -53,7 +53,7 @@ pub struct Sample {
     pub seconds: f64,
     /// The share of the memory that the largest 32 runs cover.
     pub coverage_32: f64,
-    /// The same of the largest 128.
+    /// The share of the memory that the largest 128 runs cover.
     pub coverage_128: f64,
     /// All of it.
     #[serde(flatten)]

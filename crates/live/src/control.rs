@@ -1,6 +1,6 @@
 //! The loop around the engine: it sleeps between turns, and signals stop, pause and resume it.
 
-use crate::engine::{Engine, Turn};
+use crate::engine::{Engine, LoopControl};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -71,8 +71,8 @@ pub fn run(
         let turn = engine.turn();
         each_turn(engine);
         let rest = match turn {
-            Turn::Again(rest) => rest,
-            Turn::Over => break,
+            LoopControl::Sleep(rest) => rest,
+            LoopControl::Exit => break,
         };
         let Some(children) = children else {
             std::thread::sleep(rest);

@@ -101,11 +101,11 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Held by whoever changes what several programs change together, until what comes back is dropped.
+    /// Locks the folder for changes to what several programs share, until what comes back is dropped.
     ///
     /// # Errors
-    /// Somebody else holds it for longer than `patience`.
-    pub fn lock(&self, patience: Duration) -> io::Result<Locked<'_>> {
+    /// Somebody else holds it for longer than `timeout`.
+    pub fn lock(&self, timeout: Duration) -> io::Result<Locked<'_>> {
         let begin = Instant::now();
         loop {
             // SAFETY: an open descriptor.
@@ -116,13 +116,13 @@ impl Folder {
             if error.kind() != io::ErrorKind::WouldBlock {
                 return Err(error);
             }
-            if begin.elapsed() >= patience {
+            if begin.elapsed() >= timeout {
                 return Err(io::Error::new(
                     io::ErrorKind::WouldBlock,
                     format!(
                         "{} is locked by another program for {} s; try again when that has ended",
                         self.path.display(),
-                        patience.as_secs()
+                        timeout.as_secs()
                     ),
                 ));
             }

@@ -26,8 +26,8 @@ const PREFIX: &str = "terrace-help-";
 /// What the dynamic linker looks at.
 const PRELOAD: &str = "LD_PRELOAD";
 /// How long a program that has connected may take to hand over its descriptor.
-const PATIENCE: Duration = Duration::from_millis(200);
-/// From so many descriptors on those of processes that have ended are looked for.
+const HANDOVER_TIMEOUT: Duration = Duration::from_millis(200);
+/// Number of descriptors from which on those of ended processes are looked for.
 const MANY: usize = 64;
 /// Where the libraries find the socket.
 fn variable() -> OsString {
@@ -68,7 +68,7 @@ impl Trackers {
         });
     }
 
-    /// The same for the socket of its thread.
+    /// Puts back the socket of the process's thread, as [`Trackers::give_back`] does the tracker.
     pub fn give_back_dropper(&self, pid: u32, thread: UnixStream) {
         self.put(pid, |handed| {
             handed.dropper.get_or_insert(thread);
@@ -307,7 +307,7 @@ fn listen(listener: &UnixListener, trackers: &Trackers, stop: &AtomicBool) {
 
 /// The process at the other end, the byte that it says, and the descriptor that it hands over.
 fn received(stream: &UnixStream) -> io::Result<(u32, u8, OwnedFd)> {
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(HANDOVER_TIMEOUT))?;
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
     let mut byte = [0u8];

@@ -30,7 +30,7 @@ pub enum NewPages {
 }
 
 impl NewPages {
-    /// From shares per tier. A tier's share is divided equally among its nodes.
+    /// Divides shares per tier. A tier's share is divided equally among its nodes.
     ///
     /// # Errors
     /// A share for a tier without nodes, in words.

@@ -47,7 +47,8 @@ pub struct MapPart {
     pub kind: String,
     /// Resident bytes by tier, in the order of the map's.
     pub resident: Vec<u64>,
-    /// Of that: accessed since the policy's look before the last. Null where nobody has looked for accesses yet.
+    /// Resident bytes that were accessed since the policy's look before the last. Null where nobody has looked for accesses
+    /// yet.
     pub hot: Option<Vec<u64>>,
 }
 

@@ -33,12 +33,12 @@ pub struct Placement {
     without_place: usize,
 }
 
-/// What came of the hints, in sentences.
+/// How the hints were carried out, in sentences.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placed {
     /// What was placed.
     pub notes: Vec<String>,
-    /// That nothing was, and what to do.
+    /// Says that nothing was placed, and what to do.
     pub warning: Option<String>,
 }
 

@@ -91,9 +91,10 @@ pub struct TierStatus {
     pub capacity: u64,
     /// What they have, in bytes.
     pub used: u64,
-    /// Of that: accessed since the policy's look before the last. Null where nobody has looked for accesses yet.
+    /// Used bytes that were accessed since the policy's look before the last. Null where nobody has looked for accesses yet.
     pub hot: Option<u64>,
-    /// Of that: not accessed then. Null where accesses to some pages do not show: of those nothing is known.
+    /// Used bytes that were not accessed since then. Null where accesses to some pages do not show: nothing is known of
+    /// those pages.
     pub cold: Option<u64>,
 }
 
@@ -255,7 +256,7 @@ impl Reporter {
             let took = engine.world().kernel().now().saturating_sub(now);
             self.next_map = now + until_next_map(took);
         }
-        // Nothing comes after it has stopped.
+        // A stopped engine is reported at once: no later snapshot follows.
         if now < self.next && engine.state() != State::Stopped {
             return None;
         }

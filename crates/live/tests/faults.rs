@@ -371,7 +371,7 @@ fn no_byte_is_lost_while_sampled_mappings_come_and_go() {
         }
         done += u64::from(dropper.drop_entries(at..at + PLACE) == DONE);
         if random.below(4) == 0 {
-            // Of what has gone meanwhile nothing is registered.
+            // No range is registered for memory that has gone meanwhile.
             let _ = faults.end(at, PLACE);
         }
         assert_eq!(faults.read(&mut |fault| accesses += u64::from(fault.pid == pid)), 0, "lost");

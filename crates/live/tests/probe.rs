@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use terrace_live::access::AccessSource;
 use terrace_live::access::page_out::PageOut;
-use terrace_live::engine::{Engine, Limits, Turn};
+use terrace_live::engine::{Engine, Limits, LoopControl};
 use terrace_live::facts::Facts;
 use terrace_live::kernel::Kernel;
 use terrace_live::targets::{Selection, Targets};
@@ -131,7 +131,7 @@ fn thermostat(cpu: f64, advice: Duration) -> (u64, u64, Vec<String>) {
         Engine::new(world, policy, targets, Some(source), limits, "/proc/pressure/memory".into());
     let end = kernel.now() + Duration::from_secs(20);
     while kernel.now() < end {
-        let Turn::Again(rest) = engine.turn() else { panic!("the target runs") };
+        let LoopControl::Sleep(rest) = engine.turn() else { panic!("the target runs") };
         kernel.pass(rest.max(Duration::from_millis(5)));
         (first..first + 4).for_each(|vpn| _ = kernel.machine().touch(pid, vpn));
     }

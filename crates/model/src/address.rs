@@ -161,8 +161,8 @@ impl VirtAddr {
 }
 
 impl GuestPhysAddr {
-    /// The same address as the hypervisor's operating system names it: a virtual address in the space that holds the
-    /// guest's memory.
+    /// This address as the hypervisor's operating system names it: a virtual address in the space that holds the guest's
+    /// memory.
     #[inline]
     pub const fn in_host_space(self) -> VirtAddr {
         VirtAddr(self.0)
@@ -346,7 +346,7 @@ impl AddressRange {
         Self { start: VirtAddr(start), bytes }
     }
 
-    /// From `start` up to `end`, which is not in it.
+    /// The range from `start` up to `end`, which is not in it.
     #[inline]
     pub const fn between(start: VirtAddr, end: VirtAddr) -> Self {
         Self { start, bytes: end.0 - start.0 }

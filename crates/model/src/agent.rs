@@ -12,7 +12,7 @@ pub enum AgentKind {
     Gpu,
 }
 
-/// Who accesses memory.
+/// The processor or device that accesses memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Agent {
     /// A CPU, by the number of its node.

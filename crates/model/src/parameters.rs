@@ -263,7 +263,7 @@ pub enum ParameterError {
 }
 
 impl ParameterError {
-    /// The same error of a section whose keys begin with `prefix`.
+    /// This error of a section whose keys begin with `prefix`.
     pub fn within(self, prefix: &str) -> ParameterError {
         let longer = |key: String| format!("{prefix}{key}");
         match self {

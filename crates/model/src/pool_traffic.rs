@@ -36,9 +36,9 @@ pub struct PoolLink {
 /// What was carried in an interval, in bytes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PoolInterval {
-    /// Of each memory, without the next.
+    /// Traffic of each memory, without that of `migration`.
     pub demand: Vec<u64>,
-    /// Of each memory, for pages that changed their place.
+    /// Traffic of each memory for pages that changed their place.
     pub migration: Vec<u64>,
     /// Over the link towards the CPU, headers included.
     pub to_cpu: u64,

@@ -5,7 +5,7 @@
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Random(u64);
 
-/// By how much the generator's state grows.
+/// Step by which the generator's state grows.
 const GOLDEN_GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The generator's output function: a bijection of 64-bit words.

@@ -8,7 +8,7 @@ pub const POINTS: usize = 64;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Thinned<T> {
     points: Vec<T>,
-    /// Of so many points, less one, none is kept.
+    /// Number of points that are dropped before the next one is kept.
     skip: usize,
     skipped: usize,
 }

@@ -2,7 +2,7 @@
 
 use crate::Time;
 
-/// Who causes a transfer between memory and the caches.
+/// The cause of a transfer between memory and the caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Initiator {
     /// Loads and stores of the program that missed the caches.

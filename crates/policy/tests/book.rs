@@ -56,7 +56,7 @@ fn page(entry: &Entry, claims: &[Claim]) -> String {
     } else {
         let _ = writeln!(
             page,
-            "What [comes out](../fidelity.md#claims), claim by claim, tells `terrace reproduce ID`.\n\n\
+            "`terrace reproduce ID` prints the [result](../fidelity.md#claims) of each claim.\n\n\
              | claim | where | statement |\n|---|---|---|"
         );
         for Claim { id, section, statement, .. } in mine {

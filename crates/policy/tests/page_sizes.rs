@@ -186,7 +186,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 6, ..ProptestConfig::default() })]
 
-    /// The same for 1 GiB, on a few accesses: each compaction there moves thousands of pages.
+    /// As above with pages of 1 GiB, on a few accesses: each compaction there moves thousands of pages.
     #[test]
     fn no_byte_is_lost_with_1_gib_pages(
         taken in prop::collection::vec((0..786_432u64, prop::bool::weighted(0.95)), 0..40),

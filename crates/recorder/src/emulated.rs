@@ -107,7 +107,7 @@ impl Source for Emulated {
                 };
             }
             self.look_at_child()?;
-            self.collector.nap();
+            self.collector.sleep();
         }
     }
 }

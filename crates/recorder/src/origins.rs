@@ -129,7 +129,7 @@ mod vector {
     pub struct Vector(__m128i);
 
     impl Vector {
-        /// The same in a vector register.
+        /// Loads the origins into a vector register.
         ///
         /// # Safety
         /// The processor has SSSE3.
@@ -138,7 +138,7 @@ mod vector {
             Vector(origins.load_vector())
         }
 
-        /// The same in memory.
+        /// Stores the origins in memory.
         #[inline(always)]
         pub fn origins(self) -> Origins {
             let mut origins = Origins::default();

@@ -56,7 +56,7 @@ pub enum NoPlace {
 }
 
 impl Places {
-    /// Those of these files that are programs or libraries.
+    /// The files among these that are programs or libraries.
     pub fn of<'a>(paths: impl IntoIterator<Item = &'a str>) -> Places {
         let read = |path: &str| {
             let file = File::open(path).filter(File::has_code)?;
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(place.path, Path::new(path));
         let start = places.files[0].symbols.addresses_of(&function, 0)[0];
         assert_eq!(place.offset, start + distance);
-        // The same by the file's offset.
+        // The file's offset leads to the place, too.
         let file = &places.files[0].symbols;
         let by_offset = format!("{}+{:#x}", place.module(), file.offset_of(place.offset).unwrap());
         assert_eq!(places.find(&by_offset).as_ref(), Ok(&place));

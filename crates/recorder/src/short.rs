@@ -218,7 +218,7 @@ impl Bases {
         self.addresses[base.slot()] = address;
     }
 
-    /// Nothing of an instruction's records is left to come.
+    /// All of an instruction's records have passed.
     #[inline(always)]
     pub fn passed(&mut self, entry: &Entry, number: u32) {
         self.following = if entry.base.goes_on() { entry.next(number) } else { 0 };

@@ -196,7 +196,7 @@ impl Stream {
                     self.short.decode::<DEPENDENCES, PCS>(&records[used..], entries, room, one_run);
                 if taken > 0 || made > 0 {
                     columns.append::<PCS>(&self.short, made);
-                    // Nothing of an instruction is left to come, so nothing of the last one is looked at.
+                    // No records of an instruction are left to come, so none of the last instruction are looked at.
                     (remaining, can_grow) = (0, true);
                     used += taken;
                     continue;

@@ -51,7 +51,7 @@ impl Stage {
 /// A step, in cycles from the access's begin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AccessStep {
-    /// Who takes it.
+    /// The part of the machine that takes the step.
     pub stage: Stage,
     /// What is looked up or read, and what comes of it.
     pub name: String,
@@ -68,7 +68,7 @@ pub struct AccessPicture {
     pub title: String,
     /// What stands below it.
     pub subtitle: String,
-    /// From top to bottom.
+    /// The steps from top to bottom.
     pub steps: Vec<AccessStep>,
     /// When the data are there, in cycles.
     pub done: f64,

@@ -33,7 +33,7 @@ pub struct Comparison {
 pub struct MachineLedger {
     /// The machine.
     pub name: String,
-    /// From data sheets, publications or measurements.
+    /// Constants from data sheets, publications or measurements.
     pub cited: Vec<String>,
     /// Fitted to published rows.
     pub calibrated: Vec<String>,
@@ -75,7 +75,7 @@ impl Comparison {
         Some(SpeedUp::new(run.speedup_over(baseline)?, uncertainty))
     }
 
-    /// Who wins and why, per input and over all of them, derived from the runs.
+    /// The winner and the reason, per input and over all of them, derived from the runs.
     pub fn conclusions(&self) -> Vec<Conclusion> {
         conclusion::conclude(self)
     }

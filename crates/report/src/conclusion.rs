@@ -1,4 +1,4 @@
-//! Who wins and why, in sentences that are derived from the numbers alone.
+//! The winner and the reason, in sentences that are derived from the numbers alone.
 
 use crate::format::{bytes, percent, seconds, slowdown as percent_slower, speedup as times};
 use crate::reason::Savings;
@@ -30,7 +30,7 @@ pub struct Conclusion {
     pub baseline: String,
     /// The finding in a sentence or two.
     pub text: String,
-    /// The same without what `winner`, `speedup` and `baseline` say already: the reason and the bound.
+    /// The finding without what `winner`, `speedup` and `baseline` say already: the reason and the bound.
     pub detail: String,
 }
 

@@ -7,14 +7,14 @@ use crate::run::component_label;
 const SMALLEST: f64 = 0.005;
 /// Components named at most on each side.
 const NAMED: usize = 2;
-/// From this difference on between cycles saved and time saved the sentence says so.
+/// Difference between cycles saved and time saved from which on the sentence says so.
 const APART: f64 = 0.02;
 
 /// What a run spends less than another one.
 pub(crate) struct Savings<'a> {
     from: &'a RunRecord,
     to: &'a RunRecord,
-    /// By component as shares of the other's cycles, idle cores included; negative where more is spent.
+    /// The savings by component, as shares of the other's cycles, idle cores included; negative where more is spent.
     parts: Vec<(String, f64)>,
 }
 
@@ -56,7 +56,7 @@ impl<'a> Savings<'a> {
         (total >= SMALLEST).then(|| whole + &self.shares(1.0) + &self.in_time(total))
     }
 
-    /// The same of a run that takes longer: `kv spends 25% more cycles than native-4k: 27% in waiting for memory`.
+    /// The sentence for a run that takes longer: `kv spends 25% more cycles than native-4k: 27% in waiting for memory`.
     pub(crate) fn spent(&self) -> Option<String> {
         let total = -self.total();
         let whole =

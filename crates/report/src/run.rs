@@ -84,7 +84,7 @@ pub fn machine_in_words(machine: &str, tiers: &[MachineTier]) -> String {
     }
 }
 
-/// The same in a sentence that says of what state the latencies are.
+/// The machine and its tiers in a sentence that says of what state the latencies are.
 pub fn machine_sentence(machine: &str, tiers: &[MachineTier]) -> String {
     format!("Machine {} (reads, idle).", machine_in_words(machine, tiers))
 }

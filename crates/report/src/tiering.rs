@@ -21,7 +21,7 @@ pub struct Tiering {
     pub cost: Option<f64>,
     /// No other run of the input has both a smaller slowdown and less memory in the fastest tier.
     pub is_pareto: bool,
-    /// The same with cost in place of fast memory.
+    /// No other run of the input has both a smaller slowdown and a smaller cost.
     pub is_pareto_by_cost: bool,
     /// What a policy moved and what that took; `None` for designs without one.
     pub policy: Option<PolicyWork>,
@@ -34,8 +34,8 @@ pub struct TierUse {
     pub name: String,
     /// Memory in use, averaged over simulated time, without what the system keeps for itself.
     pub mean_bytes: f64,
-    /// The same as a share of the memory in use, 0 to 1. In memory mode the first tier's are copies: shares add up to
-    /// more than 1.
+    /// The tier's share of the memory in use, 0 to 1. In memory mode the first tier's are copies: shares add up to more than
+    /// 1.
     pub share: f64,
 }
 

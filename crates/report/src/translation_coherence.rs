@@ -154,7 +154,7 @@ mod tests {
         assert!((software.waited_seconds - 3e-6).abs() < 1e-12);
         assert!((software.beside_seconds - 8e-6).abs() < 1e-12);
         assert!((software.interrupted_seconds - (3e-6 + 30e-6)).abs() < 1e-12);
-        // Of 1000 cycles.
+        // The share is of 1000 cycles.
         assert!((software.share - 0.036).abs() < 1e-12);
         let hatric = of(1).unwrap();
         assert_eq!(

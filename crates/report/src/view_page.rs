@@ -46,7 +46,7 @@ mod tests {
         for reference in ["src=\"http", "href=\"http", "url(http", "@import"] {
             assert!(!exported("", "{}").contains(reference) && !SERVED.contains(reference), "{reference}");
         }
-        // Of the served page even what is written into it would be refused.
+        // The served page would refuse even what is written into it.
         for inline in ["<style", "<script>", " style=", " on"] {
             assert!(!SERVED.contains(inline), "{inline}");
         }

@@ -37,7 +37,7 @@ macro_rules! set_of {
             /// None.
             pub const NONE: $set = $set(0);
 
-            /// Those listed.
+            /// The set of the items listed.
             pub const fn of(items: &[$item]) -> $set {
                 let mut bits = 0;
                 let mut at = 0;
@@ -63,7 +63,7 @@ macro_rules! set_of {
             /// Without `item`.
             pub const fn without(self, item: $item) -> $set { $set(self.0 & !(1 << item as u32)) }
 
-            /// Those in it, in the order of [`Self::of`]'s type.
+            /// The items in the set, in the order of [`Self::of`]'s type.
             pub fn iter(self) -> impl Iterator<Item = $item> {
                 $item::ALL.iter().copied().filter(move |item| self.contains(*item))
             }
@@ -114,7 +114,7 @@ set_of! {
         Frames = "frames",
         /// The sizes of new pages are chosen at their first fault.
         FaultSizes = "fault-sizes",
-        /// A fault can wait while memory is compacted for it, or tell that it would have.
+        /// A fault can wait while memory is compacted for it, or report that it would have.
         StalledFaults = "stalled-faults",
         /// Pages exchange their frames by rewriting a lower level of translation, without a copy.
         CopylessExchange = "copyless-exchange",
@@ -208,7 +208,7 @@ impl fmt::Display for Lack {
 pub struct Needs {
     /// Without all of these the policy refuses to start.
     pub capabilities: CapabilitySet,
-    /// Nothing of these is sent unless it is here.
+    /// Signals that the policy gets; none is sent that is not here.
     pub signals: SignalSet,
     /// The policy is built from a [`crate::Profile`]: whoever runs it makes a first pass over the same input.
     pub first_pass: bool,

@@ -91,7 +91,7 @@ pub enum Watch {
     Off,
     /// The next access faults and is reported as [`crate::Signal::HintFault`]; then the page is no longer watched.
     Hint,
-    /// The same for the next store; loads pass.
+    /// The next store faults and is reported as [`crate::Signal::HintFault`]; loads pass.
     HintStore,
     /// Accesses are counted, one per TLB miss where the world can; read them with [`MemorySystem::counts`].
     Count,
@@ -196,8 +196,9 @@ pub trait MemorySystem {
         self.resize_by(pages, CopyBy::Bytes)
     }
 
-    /// The same, the parts of a collapsed page brought to their new block in this way. [`CopyBy::Mapping`] needs
-    /// [`Capability::CopylessExchange`]; elsewhere each page is answered with [`crate::Outcome::Unsupported`].
+    /// As [`MemorySystem::resize`]; `copy` says how the parts of a collapsed page get to their new block.
+    /// [`CopyBy::Mapping`] needs [`Capability::CopylessExchange`]; elsewhere each page is answered with
+    /// [`crate::Outcome::Unsupported`].
     fn resize_by(&mut self, pages: &[Resize], copy: CopyBy) -> Ticket;
 
     /// How many base pages hold only zeros, within the page that holds `page`. Looks at their contents, which takes time.

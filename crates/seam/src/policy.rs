@@ -13,11 +13,11 @@ use terrace_model::{PageSize, TierId};
 pub struct Fault {
     /// The base page that was touched.
     pub page: PageId,
-    /// By a store.
+    /// The touch was a store.
     pub write: bool,
     /// When.
     pub at: Moment,
-    /// By whom.
+    /// The agent that touched it.
     pub agent: Agent,
     /// The area that the address lies in.
     pub area: Area,

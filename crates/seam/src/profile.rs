@@ -108,9 +108,9 @@ pub fn site_number(name: &str) -> u64 {
 /// recorded; a probe measures the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Profile {
-    /// By base page.
+    /// Accesses by base page.
     pub pages: BTreeMap<PageId, Heat>,
-    /// By [`crate::Object::site`].
+    /// Data structures by [`crate::Object::site`].
     pub objects: BTreeMap<u64, ObjectProfile>,
     /// Names of these sites, where they are known.
     pub names: BTreeMap<u64, String>,
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(uses(&order, 1), [Some(0), Some(2), Some(2), None]);
         assert_eq!(uses(&order, 3), [Some(3); 4]);
         assert_eq!(uses(&order, 4), [None; 4]);
-        // The same in steps of two.
+        // This order in steps of two.
         order = AccessOrder { shift: 1, steps: BTreeMap::from([(page(1), vec![0, 1]), (page(3), vec![1])]) };
         assert_eq!(uses(&order, 1), [Some(0), Some(2), Some(2), None]);
         assert_eq!(uses(&order, 3), [Some(2), Some(2), Some(2), None]);

@@ -23,13 +23,13 @@ pub enum Signal {
     HintFault {
         /// The mapped page, by its first base page.
         page: PageId,
-        /// By a store.
+        /// The access was a store.
         write: bool,
         /// When.
         at: Moment,
-        /// From when the watch began to the access.
+        /// Time from the begin of the watch to the access.
         latency: Time,
-        /// By whom.
+        /// The agent that accessed the page.
         agent: Agent,
     },
     /// Accesses that reached memory, sampled or all (see [`crate::MemorySystem::sample_accesses`]).
@@ -45,7 +45,7 @@ pub enum Signal {
     TlbMiss {
         /// The mapped page, by its first base page.
         page: PageId,
-        /// Whose TLB.
+        /// The agent whose TLB missed.
         agent: Agent,
     },
     /// A fault brought in a page.
@@ -86,7 +86,7 @@ pub enum Signal {
     },
     /// Free memory fell below what [`crate::MemorySystem::wake_below`] asked for.
     LowWater {
-        /// Of this tier.
+        /// The tier whose memory is low.
         tier: TierId,
         /// What is free.
         free: Bytes,

@@ -20,7 +20,7 @@ const PUBLISHED: [(&str, f64, f64); 12] = [
     ("gpu-srad", 46.9, 25.9),
     ("gpu-xsbench", 30.7, 63.0),
 ];
-/// Those that are further away; the book says why.
+/// The workloads that are further away; the book says why.
 const FAR: [&str; 4] = ["gpu-cns", "gpu-minife", "gpu-mummer", "gpu-xsbench"];
 
 /// Hit rates of both levels with the program's own sizes, in per cent.

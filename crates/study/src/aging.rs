@@ -46,13 +46,13 @@ pub fn picture(snapshot: &Snapshot, file: &Path) -> Result<MemoryPicture, Error>
 pub struct AgedMemory {
     /// Where it lies.
     pub file: String,
-    /// All.
+    /// All frames.
     pub frames: u64,
-    /// Free ones.
+    /// Free frames.
     pub free: u64,
-    /// Those of the kernel.
+    /// Frames of the kernel.
     pub kernel: u64,
-    /// Those of the page cache.
+    /// Frames of the page cache.
     pub cached: u64,
     /// Free memory by the order of blocks.
     pub orders: Vec<Order>,
@@ -76,11 +76,11 @@ pub struct Order {
 pub struct Region {
     /// Name of the size.
     pub size: &'static str,
-    /// All.
+    /// All regions.
     pub total: u64,
-    /// Those that compaction could empty.
+    /// Regions that compaction could empty.
     pub without_unmovable: u64,
-    /// Those that are free.
+    /// Regions that are free.
     pub free: u64,
 }
 

@@ -16,7 +16,7 @@ pub struct Bench<'a> {
     pub settings: &'a Settings<'a>,
     /// As [`crate::tiers::prices_of`] gives them.
     pub prices: &'a [(String, f64)],
-    /// Who runs it repeatedly, for the message that it cannot be.
+    /// Names what runs the input repeatedly, for the message that it cannot be run again.
     pub why: &'a str,
 }
 

@@ -289,7 +289,7 @@ impl Input {
         matches!(self.kind, Kind::Command(..) | Kind::Prepared(_))
     }
 
-    /// The same input once more, to be read from its beginning. `why` says who reads it twice.
+    /// This input once more, to be read from its beginning. `why` says who reads it twice.
     ///
     /// # Errors
     /// A live command runs only once; the message says how to record it first.
@@ -325,12 +325,12 @@ impl Input {
         Ok(Input { name: name.to_owned(), ..Input::trace(path, false)? })
     }
 
-    /// The same input under this name, which `words` name on a command line.
+    /// This input under another name, which `words` name on a command line.
     pub(crate) fn named(self, name: &str, words: Vec<String>) -> Input {
         Input { name: name.to_owned(), words, ..self }
     }
 
-    /// The same workload under another seed; nothing for inputs that have none.
+    /// This workload under another seed; nothing for inputs that have none.
     pub fn reseeded(&self, seed: u64) -> Option<Input> {
         if let Kind::Mix(programs, _) = &self.kind {
             let others: Vec<Option<Input>> = programs.iter().map(|program| program.reseeded(seed)).collect();
@@ -389,7 +389,7 @@ impl Input {
     /// # Errors
     /// As [`Input::open`].
     pub fn open_ahead(self, settings: &Settings<'_>) -> Result<(Box<dyn EventSource>, Ending), Error> {
-        // Who simulates a mix says which of its programs is read next.
+        // The simulation of a mix says which of the programs is read next.
         let is_read_here = self.is_live() || !self.programs().is_empty();
         let (source, ending) = self.open(settings)?;
         if is_read_here || std::thread::available_parallelism().is_ok_and(|cores| cores.get() == 1) {

@@ -18,15 +18,15 @@ use terrace_model::{BytesPerSec, Time};
 use terrace_report::{RunRecord, Uncertainty};
 use terrace_sim::design::{Aging, Design};
 
-/// How far a constant may be off that is assumed or that nobody vouches for, as a share of it.
+/// Relative spread of a constant that is assumed or that nobody vouches for.
 pub const ASSUMED_SPREAD: f64 = 0.25;
 
-/// What the name of a run with constants at their ends goes on with, and that of a policy under another seed.
+/// Suffixes of run names: constants at the ends of their spread, and the policy under another seed.
 const AT_ENDS: &str = ", constants at the ends of their spread";
 const RESEEDED: &str = ", another seed";
 
-/// Adds to each input's jobs those that tell how far their speed-ups could be off, and returns the inputs under another seed
-/// with theirs.
+/// Adds to each input's jobs those that show how far their speed-ups could be off. Returns the inputs under another seed,
+/// with their jobs.
 ///
 /// # Errors
 /// A machine whose spread is no list of ranges.

@@ -10,7 +10,7 @@ use terrace_sim::migration_benchmark;
 /// The throughput of each way of moving pages from the second tier to the first.
 #[derive(Clone, Debug, Serialize)]
 pub struct Migrations {
-    /// Whose tiers.
+    /// The machine whose tiers these are.
     pub machine: String,
     /// The tiers, fastest first.
     pub machine_tiers: Vec<MachineTier>,
@@ -23,7 +23,7 @@ pub struct Migrations {
 /// One way.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Of both directions where pages are exchanged.
+    /// Bandwidth of the move, of both directions where pages are exchanged.
     pub bytes_per_second: f64,
     /// Whether pages change places.
     pub exchange: bool,
@@ -33,7 +33,7 @@ pub struct Row {
     pub name: String,
     /// How many pages.
     pub pages: u64,
-    /// Of which size.
+    /// Size of the pages.
     pub size: &'static str,
     /// Threads that copy.
     pub threads: u16,

@@ -30,7 +30,7 @@ pub fn write_trace(mut input: Input, path: &Path, progress: &dyn Progress) -> Re
     let created = input.prepare()?.map(|header| TraceWriter::create(path, &header)).transpose()?;
     let opened = input.open(&settings);
     if opened.is_err() && created.is_some() && path.is_file() {
-        // Nothing ran that it could report.
+        // No program ran that it could report.
         let _ = std::fs::remove_file(path);
     }
     let (mut source, ending) = opened?;

@@ -13,9 +13,9 @@ pub struct Row {
     pub call: &'static str,
     /// Threads that have the page.
     pub threads: usize,
-    /// Of the repetitions.
+    /// Median of the repetitions.
     pub median: f64,
-    /// Of the repetitions.
+    /// Quartiles of the repetitions.
     pub quartiles: [f64; 2],
     /// How often it was measured.
     pub repetitions: usize,

@@ -61,7 +61,7 @@ impl Simulation {
 pub struct Settings<'a> {
     /// How closely to simulate.
     pub simulation: Simulation,
-    /// Who gets reports of how far the study is.
+    /// The receiver of reports of how far the study is.
     pub progress: &'a dyn Progress,
     /// The wish to stop.
     pub stop: Stop,
@@ -112,7 +112,7 @@ impl<'a> Settings<'a> {
         Settings { simulation, progress, stop: progress.stop(), hints: None }
     }
 
-    /// The same runs, which end when `stop` says so.
+    /// These runs, which end when `stop` says so.
     pub(crate) fn until(&self, stop: Stop) -> Settings<'a> {
         Settings { stop, hints: self.hints.clone(), ..*self }
     }

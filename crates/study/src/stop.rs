@@ -13,7 +13,7 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// Nobody has asked yet.
+    /// A stop that nobody has asked for yet.
     pub fn new() -> Stop {
         Stop::default()
     }

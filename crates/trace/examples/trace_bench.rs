@@ -21,7 +21,7 @@ use terrace_trace::{
 };
 
 const PATTERN_ACCESSES: usize = 20_000_000;
-/// Of a given file at most this many accesses are measured.
+/// Accesses of a given file that are measured, at most.
 const FILE_ACCESSES: usize = 40_000_000;
 const RUNS: usize = 5;
 

@@ -252,7 +252,7 @@ pub enum Event {
         process: u32,
         /// Thread number within the process, dense from 0.
         thread: u32,
-        /// Who runs it.
+        /// The agent that runs the stream.
         agent: Agent,
         /// For the first thread of a forked process: the stream that forked. Its address space is copied on write.
         forked_from: Option<StreamId>,

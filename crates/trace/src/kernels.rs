@@ -18,11 +18,11 @@ pub(crate) struct Kernels {
 #[derive(Clone, Copy, Debug, Default)]
 struct Order {
     enqueued: u64,
-    /// Those of them whose launch has come.
+    /// Enqueued kernels whose launch has come.
     launched: u64,
-    /// So many of them are waited for.
+    /// Enqueued kernels that are waited for.
     waited: u64,
-    /// The latest launch is one of them.
+    /// The latest launch is of an enqueued kernel.
     is_enqueued: bool,
 }
 

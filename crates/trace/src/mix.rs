@@ -51,7 +51,7 @@ struct Part {
     rules: Rules,
     /// Accesses read since it last began.
     accesses: u64,
-    /// Nothing is left of it.
+    /// The program's trace has ended.
     ended: bool,
     /// The program has begun more than once.
     repeats: bool,

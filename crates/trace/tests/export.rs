@@ -82,7 +82,7 @@ fn champsim_by_hand() {
             (0x5000, 8, Read, 0, 1),
             // Two instructions later, by an address that the first load brought.
             (0x6000, 4, Read, 1, 2),
-            // The same instruction writes.
+            // This instruction also writes.
             (0x6000, 4, Store, 0, 0),
             // Wider than a line.
             (0x7000, 128, Store, 0, 1),
@@ -328,7 +328,7 @@ proptest! {
         prop_assert_eq!(imported(&again), imported(&records));
     }
 
-    /// Of any accesses that bring an instruction each and fit into a line, only the size is lost.
+    /// Accesses that bring an instruction each and fit into a line lose only their size.
     #[test]
     fn accesses_come_back_from_champsim(
         accesses in prop::collection::vec((1u64..1 << 47, 1u8..=64, any::<bool>(), 0u8..=252, 1u16..9), 1..300),

@@ -211,7 +211,7 @@ fn regions_are_found_and_batches_that_others_hold_are_not_touched() {
     let source = |steps: &[Step]| VecSource::new(Header::default(), batches(steps));
     assert!(marks_region(&mut source(&steps)).unwrap());
     assert!(!marks_region(&mut source(&steps[..1])).unwrap());
-    // The same batch in the hands of a cache and of a mix.
+    // One batch in the hands of a cache and of a mix.
     let kept = Arc::new(batches(&steps)[0].clone());
     struct Shared(Header, Option<Arc<Batch>>);
     impl EventSource for Shared {

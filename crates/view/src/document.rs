@@ -113,7 +113,7 @@ mod tests {
             ("native-4k", "m", "gups")
         );
         assert_eq!((row.seconds, row.slowdown, row.accesses), (Some(0.5), Some(0.25), Some(10)));
-        // Of schema 1.
+        // A document of schema 1.
         let old = json!({ "schema": 1, "runs": [], "date": "2026-01-01" });
         assert_eq!(read(&old.to_string()).unwrap().unwrap().date, "2026-01-01");
     }

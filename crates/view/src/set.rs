@@ -27,15 +27,15 @@ pub struct Problem {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// Of `compare`, `sim` and live runs: runs with their statistics.
+    /// Results of `compare`, `sim` and live runs: runs with their statistics.
     Results,
     /// The runs that a sweep has kept so far.
     Sweep,
-    /// Of `tune`.
+    /// A result of `tune`.
     Tune,
-    /// Of `advise`.
+    /// A result of `advise`.
     Advice,
-    /// Of `advise --pages`.
+    /// A result of `advise --pages`.
     Pages,
 }
 

@@ -1,4 +1,4 @@
-//! What is found under folders, what of it can be shown, and what is said of the rest.
+//! Results that are found under folders: which of them can be shown, and what is said of the rest.
 
 use serde_json::json;
 use std::fs;

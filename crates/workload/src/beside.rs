@@ -77,7 +77,7 @@ impl Clone for Kernels {
 }
 
 impl Kernels {
-    /// The same run.
+    /// Another handle of this run.
     pub fn shared(&self) -> Kernels {
         Kernels(Arc::clone(&self.0))
     }
@@ -111,7 +111,7 @@ pub(crate) struct CpuThread {
     /// Launches that are over, and accesses since.
     launch: u64,
     done: u64,
-    /// Of the first thread.
+    /// The kernels of the first thread.
     kernels: Option<Kernels>,
     enqueued: bool,
 }

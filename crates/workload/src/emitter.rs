@@ -18,9 +18,9 @@ pub(crate) struct Emitter<C> {
     length: usize,
     /// Elements reserved in every column: [`CAPACITY`] while a batch is open, else none.
     room: usize,
-    /// Of the last event with a global order.
+    /// Number of the last event with a global order.
     sequence: u64,
-    /// Of the last one that batches which begin now come after.
+    /// Number of the last event that batches which begin now come after.
     ordered: u64,
     after: u64,
 }
@@ -136,7 +136,7 @@ impl<C: Contents> Memory for Emitter<C> {
     fn event(&mut self, event: Event) {
         let sequence = if event.is_global() {
             self.sequence += 1;
-            // Nothing of another thread has to wait for one that comes to a barrier, or ends, before all have.
+            // Events of other threads do not wait for one that comes to a barrier, or ends, before all have.
             if !matches!(event, Event::Mark { kind: MarkKind::Barrier, .. } | Event::Exit { .. }) {
                 self.ordered = self.sequence;
             }

@@ -61,7 +61,7 @@ impl Layout {
         }
     }
 
-    /// The same with time for daemons before the run.
+    /// This layout with time for daemons before the run.
     pub fn settling(mut self, instructions: u64) -> Layout {
         self.settle = instructions;
         self

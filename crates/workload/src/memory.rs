@@ -327,7 +327,7 @@ impl Backing {
         resident * 4096
     }
 
-    /// Those bytes by the size of their pages.
+    /// Resident bytes of the window by the size of their pages.
     pub fn resident_pages(&self) -> ResidentPages {
         let start = self.map.as_mut_ptr() as u64 + self.begin as u64;
         ResidentPages::of(AddressRange::new(start, self.bytes))

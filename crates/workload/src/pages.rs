@@ -36,7 +36,7 @@ impl ResidentPages {
         self.base + self.huge + self.giant
     }
 
-    /// Those of this range of the calling process, as its kernel reports.
+    /// Resident pages of this range of the calling process, as its kernel reports.
     pub(crate) fn of(range: AddressRange) -> ResidentPages {
         std::fs::read_to_string("/proc/self/smaps").map(|text| parse_smaps(&text, range)).unwrap_or_default()
     }

@@ -74,7 +74,7 @@ pub(crate) trait Program: Clone + Send + Sync + 'static {
     }
     fn layout(&self) -> &Layout;
     fn threads(&self) -> u32;
-    /// Who runs a thread.
+    /// The agent that runs a thread.
     fn agent(&self, _index: u32) -> Agent {
         Agent::Cpu
     }

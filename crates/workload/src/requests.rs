@@ -225,7 +225,7 @@ pub(crate) struct Think {
 /// Requests in the steady state, of services.
 #[derive(Clone, Copy, Debug, PartialEq, Parameters)]
 pub(crate) struct WarmupRequests {
-    /// Of the requests, those before the run, all threads together: they are answered like the others and not counted.
+    /// Requests before the run, all threads together: they are answered like the others and not counted.
     #[parameter(name = "warmup", default = 0, range = 0..=LARGEST_COUNT, unit = "requests")]
     pub requests: u64,
 }
@@ -305,7 +305,7 @@ impl Pace {
 }
 
 impl<S: Service> Client<S> {
-    /// Of the thread's requests, `warmup` are made before the run, where the program has any there.
+    /// A client of one thread. `warmup` of its requests are made before the run, where the program has any there.
     pub fn new(service: &S, thread: u32, requests: u64, warmup: Option<u64>, pace: Pace) -> Client<S> {
         Client {
             service: service.clone(),

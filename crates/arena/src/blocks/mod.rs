@@ -154,7 +154,7 @@ impl Block {
         block.mapped(bytes, true)
     }
 
-    /// The same block, mapped.
+    /// Maps the block.
     fn mapped(mut self, bytes: u64, writable: bool) -> Result<Block, Problem> {
         let protection = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
         let length = usize::try_from(bytes).map_err(|_| Problem::TooLarge)?;

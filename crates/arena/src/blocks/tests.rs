@@ -134,7 +134,7 @@ fn cloning_copies_nothing_until_somebody_writes() {
     put(&blocks, at(source, 8 * step as u64), 7);
     let is_one_page = |bytes: Option<usize>| bytes.is_none_or(|bytes| bytes == step);
     assert!(is_one_page(own(&blocks, source)), "{:?}", own(&blocks, source));
-    // Of the second clone the page that was written since the first is copied; of its clone, too.
+    // The second clone copies only the page that was written since the first one; a clone of it does so, too.
     // SAFETY: As above.
     let second = unsafe { blocks.duplicate(source) }.unwrap();
     assert!(is_one_page(own(&blocks, second)), "{:?}", own(&blocks, second));

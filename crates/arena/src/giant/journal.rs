@@ -114,7 +114,7 @@ pub(super) fn settle(folder: &Path, own: u32, now: u64) {
 pub(super) struct Lock<'a>(&'a File);
 
 impl Lock<'_> {
-    pub(super) fn of(folder: &File, patience: Duration) -> Result<Lock<'_>, Refused> {
+    pub(super) fn of(folder: &File, timeout: Duration) -> Result<Lock<'_>, Refused> {
         let begin = Instant::now();
         loop {
             // SAFETY: An open descriptor.
@@ -125,7 +125,7 @@ impl Lock<'_> {
                 error if error.kind() == io::ErrorKind::WouldBlock => {}
                 error => return Err(Refused::NoJournal(error.to_string())),
             }
-            if begin.elapsed() >= patience {
+            if begin.elapsed() >= timeout {
                 return Err(Refused::Busy);
             }
             std::thread::sleep(PAUSE);

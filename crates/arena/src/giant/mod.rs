@@ -22,9 +22,10 @@ use std::time::{Duration, Instant};
 
 /// Counters of the pool.
 const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-1048576kB";
-/// How long somebody else is waited for who is changing the pool: to make one such page, the kernel may have to move much.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Between two tries.
+/// How long this program waits for another one that is changing the pool. To make one such page, the kernel may have to move
+/// much.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
+/// Pause between two tries.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Why the pool was not changed.
@@ -48,7 +49,9 @@ impl fmt::Display for Refused {
             Refused::NotAllowed => f.write_str("more pages are wanted than were allowed"),
             Refused::NoRight => f.write_str("there is no such pool, or this process may not change it"),
             Refused::NoJournal(why) => write!(f, "the change cannot be noted: {why}"),
-            Refused::Busy => write!(f, "another program has been changing it for {} s", PATIENCE.as_secs()),
+            Refused::Busy => {
+                write!(f, "another program has been changing it for {} s", LOCK_TIMEOUT.as_secs())
+            }
             Refused::NoMemory => f.write_str("the kernel has no gibibyte in one piece"),
         }
     }
@@ -59,7 +62,7 @@ impl fmt::Display for Refused {
 struct Added {
     /// At most.
     allowed: u64,
-    /// Of this process: a forked child gives nothing back.
+    /// The process that added the pages: a forked child gives nothing back.
     process: u32,
     pages: u64,
 }
@@ -71,20 +74,20 @@ struct Place {
     journals: Option<PathBuf>,
     process: u32,
     began: u64,
-    patience: Duration,
+    lock_timeout: Duration,
 }
 
 static ADDED: Mutex<Added> = Mutex::new(Added { allowed: 0, process: 0, pages: 0 });
 static LISTENER: OnceLock<fn(&Refused)> = OnceLock::new();
 
 /// The state. None where another thread has it for too long, or had it when this process was forked.
-fn added(patience: Duration) -> Option<MutexGuard<'static, Added>> {
+fn added(timeout: Duration) -> Option<MutexGuard<'static, Added>> {
     let begin = Instant::now();
     loop {
         match ADDED.try_lock() {
             Ok(added) => return Some(added),
             Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) if begin.elapsed() >= patience => return None,
+            Err(TryLockError::WouldBlock) if begin.elapsed() >= timeout => return None,
             Err(TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
         }
     }
@@ -97,26 +100,26 @@ pub struct Grown(u64);
 impl Grown {
     /// Gives them back.
     pub fn undo(self) {
-        if let Some(mut added) = added(PATIENCE) {
-            let _ = tell(Place::real().shrink(&mut added, self.0));
+        if let Some(mut added) = added(LOCK_TIMEOUT) {
+            let _ = notify(Place::real().shrink(&mut added, self.0));
         }
     }
 }
 
 /// Permits so many pages of 1 GiB more than there were. What the same process has added before an `exec` is taken over.
 pub fn allow(pages: u64) {
-    if let Some(mut added) = added(PATIENCE) {
+    if let Some(mut added) = added(LOCK_TIMEOUT) {
         added.allowed = pages;
         Place::real().adopt(&mut added);
     }
 }
 
-/// Who is notified of why the pool was not changed. The first one stays.
+/// Sets the function that is notified of why the pool was not changed. The first one stays.
 pub fn listen(listener: fn(&Refused)) {
     let _ = LISTENER.set(listener);
 }
 
-fn tell<T>(result: Result<T, Refused>) -> Result<T, Refused> {
+fn notify<T>(result: Result<T, Refused>) -> Result<T, Refused> {
     if let (Err(refused), Some(listener)) = (&result, LISTENER.get()) {
         listener(refused);
     }
@@ -128,11 +131,11 @@ fn tell<T>(result: Result<T, Refused>) -> Result<T, Refused> {
 /// # Errors
 /// Nothing has changed.
 pub fn grow(pages: u64) -> Result<Grown, Refused> {
-    let Some(mut added) = added(PATIENCE) else { return tell(Err(Refused::Busy)) };
+    let Some(mut added) = added(LOCK_TIMEOUT) else { return notify(Err(Refused::Busy)) };
     if added.allowed == 0 {
         return Err(Refused::NotAllowed);
     }
-    tell(Place::real().grow(&mut added, pages)).map(Grown)
+    notify(Place::real().grow(&mut added, pages)).map(Grown)
 }
 
 /// Gives all back that this process has added. For its end: what is in use goes when the process does.
@@ -143,7 +146,7 @@ pub fn give_back() {
         && added.process == std::process::id()
     {
         let all = added.pages;
-        let _ = tell(Place::real().shrink(&mut added, all));
+        let _ = notify(Place::real().shrink(&mut added, all));
     }
 }
 
@@ -164,7 +167,7 @@ impl Place {
             std::env::var_os("XDG_RUNTIME_DIR").map(|folder| PathBuf::from(folder).join("terrace"))
         };
         let (pool, process) = (PathBuf::from(POOL), std::process::id());
-        Place { pool, journals, process, began: began(), patience: PATIENCE }
+        Place { pool, journals, process, began: began(), lock_timeout: LOCK_TIMEOUT }
     }
 
     fn read(&self, name: &str) -> Option<u64> {
@@ -192,7 +195,7 @@ impl Place {
             (added.process, added.pages) = (self.process, 0);
         }
         let folder = self.folder().map_err(|error| Refused::NoJournal(error.to_string()))?;
-        let _lock = Lock::of(&folder.1, self.patience)?;
+        let _lock = Lock::of(&folder.1, self.lock_timeout)?;
         let count = |name| self.read(name).ok_or(Refused::NoRight);
         let (now, free, reserved) =
             (count("nr_hugepages")?, count("free_hugepages")?, count("resv_hugepages")?);
@@ -226,7 +229,7 @@ impl Place {
     /// nothing where the pool is smaller than that by now.
     fn shrink(&self, added: &mut Added, pages: u64) -> Result<(), Refused> {
         let folder = self.folder().map_err(|error| Refused::NoJournal(error.to_string()))?;
-        let _lock = Lock::of(&folder.1, self.patience)?;
+        let _lock = Lock::of(&folder.1, self.lock_timeout)?;
         let pages = pages.min(added.pages);
         let now = self.read("nr_hugepages").ok_or(Refused::NoRight)?;
         journal::settle(&folder.0, self.process, now);
@@ -246,7 +249,7 @@ impl Place {
             return;
         }
         let Ok(folder) = self.folder() else { return };
-        let Ok(_lock) = Lock::of(&folder.1, self.patience) else { return };
+        let Ok(_lock) = Lock::of(&folder.1, self.lock_timeout) else { return };
         if let (Some(mut entry), Some(now)) = (entry(), self.read("nr_hugepages")) {
             entry.settle(now);
             let _ = entry.save(&folder.0, true);

@@ -23,11 +23,11 @@ impl Fake {
             journals: Some(folder.join("journals")),
             process,
             began: 42,
-            patience: Duration::from_millis(20),
+            lock_timeout: Duration::from_millis(20),
         }
     }
 
-    /// The same pool, for another process.
+    /// This pool, for another process.
     fn of(&self, process: u32) -> Place {
         Fake::place(self.folder.path(), process)
     }
@@ -174,7 +174,7 @@ fn what_could_not_be_put_back_is_not_done() {
     let fake = Fake::new(0, 0);
     let journals = fake.folder.path().join("journals");
     fs::create_dir(&journals).unwrap();
-    // Of another process that had this number.
+    // The entry of another process that had this number.
     fs::write(fake.path(std::process::id()), "{\"pid\":1,\"began\":1}").unwrap();
     let refused = fake.place.grow(&mut may(4), 1).unwrap_err();
     assert!(matches!(&refused, Refused::NoJournal(why) if why.contains("terrace restore")), "{refused:?}");

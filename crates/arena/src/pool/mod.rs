@@ -62,7 +62,7 @@ pub enum Problem {
 pub struct Pool {
     blocks: Arc<Blocks>,
     thread: Option<JoinHandle<()>>,
-    /// Whose the thread is: a forked child has none, whatever `thread` says.
+    /// The process that the thread belongs to: a forked child has none, whatever `thread` says.
     process: u32,
 }
 
@@ -191,7 +191,7 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         if !self.has_thread() {
-            // Nothing is to be waited for. What the thread of a parent held at the fork is held for ever.
+            // The thread is not waited for: what the thread of a parent held at the fork is held for ever.
             self.thread.take().into_iter().for_each(std::mem::forget);
             return;
         }

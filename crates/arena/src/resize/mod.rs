@@ -188,7 +188,7 @@ unsafe fn copy_lost(table: &PageTable, held: &HeldBack<'_>, copier: &mut Copier)
 }
 
 /// The bytes get their address back, with the pages that they have at `source`, which is this process's own mapping, or with
-/// base pages. Answers `refused`.
+/// base pages. Returns `refused` as the error.
 ///
 /// # Safety
 /// Nobody else knows of `source`, and nobody but this function maps or unmaps the memory's address. Where the kernel has

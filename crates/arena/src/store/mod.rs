@@ -55,7 +55,7 @@ pub struct Compacted {
     pub is_free: bool,
     /// Bytes that were copied or moved.
     pub moved: u64,
-    /// Those of them out of regions that could not be emptied.
+    /// Bytes that were copied or moved out of regions that could not be emptied.
     pub wasted: u64,
 }
 
@@ -73,7 +73,7 @@ pub struct Region {
 pub struct Store {
     memory: Memory,
     buddy: Buddy,
-    /// By handle.
+    /// Pages by their handles.
     pages: Vec<Option<Page>>,
     free_handles: Vec<u32>,
     /// Handles by first frame.
@@ -161,7 +161,7 @@ impl Store {
         Ok((unsafe { self.memory.start().add(page.first as usize * BASE) }, page.size))
     }
 
-    /// The same, and it stays there until it is unpinned as often.
+    /// As [`Store::resolve`]; the page stays there until it is unpinned as often as it was pinned.
     ///
     /// # Errors
     /// There is none.

@@ -8,7 +8,7 @@ use std::fmt::Write;
 pub struct Form {
     /// Unit; none for a plain count.
     pub unit: &'static str,
-    /// From what was measured to that unit.
+    /// Factor from what was measured to that unit.
     pub factor: f64,
     /// Decimals. Without any, the ends of a spread are rounded away from each other.
     pub decimals: usize,

@@ -158,7 +158,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
     }
 }
 
-/// Whoever records a program here is told how its machine is simulated, where another one was.
+/// Suggests `--machine here` after runs that were all simulated on the default machine.
 fn suggest_here(runs: &[terrace_report::RunRecord]) {
     if runs.is_empty() || runs.iter().any(|run| run.machine != DEFAULT_MACHINE) {
         return;

@@ -24,9 +24,9 @@ Examples:
 /// line says ok, off, missing, unknown or in use (by someone else). Below what
 /// is not ok stands a command or a kernel option that would change that.
 ///
-/// Nothing is changed: not a file is written, and what only trying tells is
-/// tried on terrace itself. The commands are yours to run; read them first,
-/// they change the machine for all its users.
+/// Nothing is changed, and no file is written. What can only be found by a
+/// trial is tried on terrace itself. The commands are yours to run; read them
+/// first, they change the machine for all its users.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {

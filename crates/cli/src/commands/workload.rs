@@ -202,11 +202,11 @@ struct GpuDocument {
     next: Option<String>,
     seconds: f64,
     kernels: Vec<KernelDocument>,
-    /// Of single lanes, as the stream for the simulator has them.
+    /// Loads of single lanes, as the stream for the simulator has them.
     loads: u64,
     stores: u64,
     bytes: u64,
-    /// Of 128 bytes, for each instruction of a warp.
+    /// Lines of 128 bytes, for each instruction of a warp.
     lines: u64,
     /// As text: JSON numbers lose precision beyond 2^53.
     checksum: String,

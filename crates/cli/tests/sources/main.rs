@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const MOST_LINES: usize = 500;
 /// Lines of the command line, which is a door: what another door could use too is in a library.
 const MOST_OF_COMMAND_LINE: usize = 6000;
-/// Of a comment; `rustfmt` cuts code at less and leaves comments alone.
+/// Width of a comment at most; `rustfmt` cuts code at less and leaves comments alone.
 const WIDEST_COMMENT: usize = 125;
 
 /// How a number that has a type of its own in the simulator is declared without it, and the type.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// out.
 const NAMES_ALL: &str = "design";
 
-/// Who uses whom.
+/// The names that each name uses.
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
 /// A file's code: without its comments and its tests.
@@ -65,7 +65,7 @@ fn in_line(code: &str) -> Vec<Vec<String>> {
     paths.map(|path| path.split("::").map(str::to_owned).collect()).collect()
 }
 
-/// What of a folder's modules uses which others. `module` is the folder's path in its crate.
+/// Which of a folder's modules use which others. `module` is the folder's path in its crate.
 fn graph(folder: &Path, module: &[&str]) -> Graph {
     let entries: Vec<PathBuf> =
         std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();

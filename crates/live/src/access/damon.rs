@@ -328,7 +328,7 @@ impl AccessSource for Damon {
         if let Err(error) = self.off() {
             tracing::error!(%error, "DAMON could not be switched off; `terrace restore` tries again");
         }
-        // Nothing reads it any more, so the journal can remove it.
+        // No reader is left, so the journal can remove it.
         self.buffers.clear();
         tracing::debug!(instance = %self.instance.display(), "no longer read");
     }

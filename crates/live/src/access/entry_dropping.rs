@@ -32,7 +32,7 @@ pub struct EntryDropping {
 }
 
 impl EntryDropping {
-    /// Nothing was taken out yet.
+    /// An access source that has taken out nothing yet.
     pub fn new() -> EntryDropping {
         EntryDropping { round: ROUND_LEAST, next: Duration::ZERO }
     }

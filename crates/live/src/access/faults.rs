@@ -31,7 +31,7 @@ pub struct SampledFaults {
 }
 
 impl SampledFaults {
-    /// Nothing was taken out yet.
+    /// An access source that has taken out nothing yet.
     pub fn new() -> SampledFaults {
         SampledFaults { allowance: Allowance::new(SHARE, SHARE * BURST), last: None }
     }

@@ -11,7 +11,7 @@ pub(crate) const KDAMONDS: &str = "/sys/kernel/mm/damon/admin/kdamonds";
 /// The fewest regions that the kernel takes as a bound.
 const FEWEST_REGIONS: usize = 3;
 
-/// Nobody else uses DAMON.
+/// Makes sure that nobody else uses DAMON.
 ///
 /// # Errors
 /// Someone does, or the kernel has none.
@@ -56,7 +56,7 @@ impl Kdamond<'_> {
         self.kernel.write(path.as_ref(), &value.to_string())
     }
 
-    /// By what it watches, how often it looks and adds up, in microseconds, and how many regions it has.
+    /// Sets what the thread watches, how often it looks and adds up, in microseconds, and how many regions it has.
     pub fn watch(
         self,
         operations: &str,

@@ -129,7 +129,7 @@ type Pages = Vec<(PageId, PageSize)>;
 
 /// What a look has found of a page.
 struct Found {
-    /// Whose page it is.
+    /// The process that the page belongs to.
     pid: u32,
     page: PageId,
     /// Base pages that were accessed since the last look, if they were out then.

@@ -31,7 +31,7 @@ pub struct Region {
 }
 
 impl Format {
-    /// From the event's `format` file; none where it is not as expected.
+    /// Reads the event's `format` file; none where it is not as expected.
     pub fn parse(text: &str) -> Option<Format> {
         let field = |name: &str| {
             let fields = text.lines().filter_map(|line| line.trim().strip_prefix("field:")?.split_once(';'));

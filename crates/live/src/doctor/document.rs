@@ -22,7 +22,7 @@ struct NodeEntry {
     cpus: Vec<u32>,
     total_bytes: u64,
     free_bytes: u64,
-    /// From the firmware; null where the firmware states none.
+    /// The firmware's value; null where the firmware states none.
     read_latency_ns: Option<f64>,
     write_latency_ns: Option<f64>,
     read_bytes_per_second: Option<f64>,

@@ -64,7 +64,7 @@ pub(super) fn of(facts: &Facts) -> Vec<PolicyFinding> {
 }
 
 impl PolicyFinding {
-    /// The same where nothing runs, whatever the policy needs besides.
+    /// The finding on a kernel where nothing runs, whatever the policy needs besides.
     fn refused(self, reason: &str) -> PolicyFinding {
         PolicyFinding {
             verdict: Verdict::DoesNotRun,

@@ -27,7 +27,7 @@ impl Allowance {
     /// Time has passed.
     pub fn pass(&mut self, time: Duration) {
         let grown = self.level + self.rate * time.as_secs_f64();
-        // Nothing per second for no time is no number.
+        // An allowance of nothing per second for no time is no number.
         self.level = if grown.is_nan() { self.level } else { grown.min(self.store) };
     }
 

@@ -105,13 +105,13 @@ pub enum State {
     Stopped,
 }
 
-/// What is left to do after a turn.
+/// What the loop does after a turn of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
-    /// Come back after so long.
-    Again(Duration),
-    /// All targets have ended.
-    Over,
+pub enum LoopControl {
+    /// The loop sleeps for this long and then calls [`Engine::turn`] again.
+    Sleep(Duration),
+    /// The loop ends: all targets have ended.
+    Exit,
 }
 
 impl Engine {
@@ -163,22 +163,22 @@ impl Engine {
     }
 
     /// One round of the loop. Never sleeps.
-    pub fn turn(&mut self) -> Turn {
+    pub fn turn(&mut self) -> LoopControl {
         let now = self.world.kernel().now();
         self.settle(now);
         if now >= self.next_membership {
             self.next_membership = now + MEMBERSHIP;
             if !self.follow(now) {
-                return Turn::Over;
+                return LoopControl::Exit;
             }
         }
         let overdrawn = self.cpu.wait();
         if !overdrawn.is_zero() {
-            return Turn::Again(overdrawn.clamp(Duration::from_millis(1), REST));
+            return LoopControl::Sleep(overdrawn.clamp(Duration::from_millis(1), REST));
         }
         if self.paused {
             self.count_in_pause(now);
-            return Turn::Again(REST);
+            return LoopControl::Sleep(REST);
         }
         let moment = Moment((now - self.started).as_nanos() as u64);
         self.world.set_now(moment);
@@ -199,7 +199,7 @@ impl Engine {
             self.call(moment, due);
         }
         self.carry_out(now);
-        Turn::Again(self.rest(moment))
+        LoopControl::Sleep(self.rest(moment))
     }
 
     /// Where pages lie is shown during a pause, too. The policy gets the signals of what is gone by then

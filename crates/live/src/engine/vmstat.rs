@@ -26,7 +26,7 @@ pub struct Vmstat {
 }
 
 impl Vmstat {
-    /// From now on.
+    /// Counts from now on.
     pub fn new(kernel: &dyn Kernel) -> Vmstat {
         Vmstat { start: read(kernel) }
     }

@@ -35,12 +35,13 @@ impl Facts {
         self.capabilities_with(CapabilitySet::NONE)
     }
 
-    /// The same where a program helps: its stores are known.
+    /// The capabilities where a program helps: its stores are known.
     pub fn capabilities_with_help(&self) -> Capabilities {
         self.capabilities_with(CapabilitySet::of(&[Capability::DirtyBits, Capability::Traffic]))
     }
 
-    /// The same where it also takes out entries of its shared memory: accesses to that are known, and no other is managed.
+    /// The capabilities where a program also takes out entries of its shared memory: only accesses to that memory are known,
+    /// and only that memory is managed.
     pub fn capabilities_with_entry_dropping(&self) -> Capabilities {
         self.capabilities_with(CapabilitySet::of(&[
             Capability::DirtyBits,
@@ -90,7 +91,8 @@ impl Facts {
         }
     }
 
-    /// The same where faults of its shared memory are sampled instead: hints and counts, and nothing else, of that memory.
+    /// The capabilities where faults of a program's shared memory are sampled instead: hints and counts, and nothing else,
+    /// of that memory.
     pub fn capabilities_with_sampled_faults(&self) -> Capabilities {
         const UNKNOWN: [Capability; 4] =
             [Capability::AccessedBits, Capability::DirtyBits, Capability::Traffic, Capability::AccessSamples];

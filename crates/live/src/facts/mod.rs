@@ -44,7 +44,7 @@ pub struct Facts {
     pub swap: Swap,
     /// Huge pages.
     pub huge_pages: HugePages,
-    /// By what accesses can be seen.
+    /// The means by which accesses can be seen.
     pub tracking: Tracking,
     /// What the kernel does about placement.
     pub placement: Placement,

@@ -32,13 +32,13 @@ pub struct Node {
 /// How fast memory is. What is not known is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Speed {
-    /// Of a read, unloaded.
+    /// Latency of a read, unloaded.
     pub read_latency: Option<Time>,
-    /// Of a write, unloaded.
+    /// Latency of a write, unloaded.
     pub write_latency: Option<Time>,
-    /// Of reads.
+    /// Bandwidth of reads.
     pub read_bandwidth: Option<BytesPerSec>,
-    /// Of writes.
+    /// Bandwidth of writes.
     pub write_bandwidth: Option<BytesPerSec>,
 }
 

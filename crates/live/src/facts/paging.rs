@@ -14,11 +14,11 @@ pub(crate) const WEIGHTS: &str = "/sys/kernel/mm/mempolicy/weighted_interleave";
 /// Huge pages kept for programs that ask for them by name (hugetlbfs).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pool {
-    /// Of each page.
+    /// Size of each page.
     pub size: Bytes,
     /// Pages in the pool.
     pub pages: u64,
-    /// Of them, not in use.
+    /// Pages of the pool that are not in use.
     pub free: u64,
 }
 
@@ -29,7 +29,7 @@ pub struct TransparentHugePages {
     pub mode: String,
     /// How hard a fault tries to get one.
     pub defrag: Option<String>,
-    /// Those of shared memory.
+    /// The mode of shared memory.
     pub shared: Option<String>,
     /// The modes of sizes other than the largest, smallest first; none before kernel 6.8.
     pub sizes: Vec<(Bytes, String)>,

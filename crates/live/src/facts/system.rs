@@ -45,7 +45,7 @@ pub struct Options {
 const LONGEST_OPTIONS: u64 = 16 << 20;
 
 impl Options {
-    /// Those in `/proc/config.gz`, or else in `/boot`.
+    /// The options in `/proc/config.gz`, or else in `/boot`.
     pub fn discover(kernel: &dyn Kernel, release: Option<&Release>) -> Options {
         let packed = || {
             let mut text = String::new();
@@ -117,12 +117,12 @@ impl Privilege {
 }
 
 impl Privileges {
-    /// Those of this process.
+    /// The privileges of this process.
     pub fn discover(kernel: &dyn Kernel) -> Privileges {
         Privileges::parse(&read_text(kernel, "/proc/self/status").unwrap_or_default())
     }
 
-    /// Those in the text of `/proc/PID/status`.
+    /// The privileges in the text of `/proc/PID/status`.
     pub fn parse(status: &str) -> Privileges {
         let effective_user = text::field(status, "Uid").and_then(|ids| ids.split_whitespace().nth(1));
         let capabilities =
@@ -143,7 +143,7 @@ pub struct ControlGroups {
     pub mount: String,
     /// Controllers of the root group.
     pub controllers: Vec<String>,
-    /// Those that its children have too.
+    /// Controllers that the group's children have too.
     pub delegated: Vec<String>,
 }
 

@@ -15,9 +15,11 @@ const MEMORY_TIERS: &str = "/sys/devices/virtual/memory_tiering";
 /// channels of one kind of memory, remote CXL and NVM begin at about twice DRAM's latency.
 const SAME_TIER: f64 = 1.25;
 
-/// Of local DRAM, where the firmware states nothing. Terrace's assumption: current servers lie between 80 and 120 ns.
+/// Latency of local DRAM, where the firmware states nothing. Terrace's assumption: current servers lie between 80 and 120
+/// ns.
 const ASSUMED_LATENCY: Time = Time::from_nanos(100);
-/// Of local DRAM, where the firmware states nothing. Terrace's assumption: one channel of DDR4-2666 carries 21.3 GB/s.
+/// Bandwidth of local DRAM, where the firmware states nothing. Terrace's assumption: one channel of DDR4-2666 carries 21.3
+/// GB/s.
 const ASSUMED_BANDWIDTH: BytesPerSec = BytesPerSec(20e9);
 /// A fault that finds its page compressed, entry and decompression together. Terrace's assumption.
 const COMPRESSED_LATENCY: Time = Time::from_nanos(5_000);
@@ -36,7 +38,7 @@ pub enum GroupedBy {
     Latency,
     /// Distances of nodes without processors; the kernel holds the nodes for one tier, and the firmware states no latencies.
     Distance,
-    /// Nothing distinguishes them, or there is one.
+    /// No fact distinguishes the tiers, or there is only one.
     Nothing,
 }
 

@@ -1,4 +1,4 @@
-//! By which means the kernel shows which pages a program uses.
+//! The means by which the kernel shows which pages a program uses.
 
 use super::fact::{self, Fact};
 use super::system::{Options, Release};
@@ -80,7 +80,7 @@ pub struct Sampler {
     pub stores: Option<SamplingEvent>,
 }
 
-/// By what accesses can be seen.
+/// The means by which accesses can be seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tracking {
     /// Finds pages by category and shows which were written.
@@ -97,7 +97,7 @@ pub struct Tracking {
     pub soft_dirty: Fact<()>,
     /// Samples of accesses; known where the processor has them and they may be taken.
     pub sampler: Fact<Sampler>,
-    /// From which level on users without privileges may not count events.
+    /// Level from which on users without privileges may not count events.
     pub perf_event_paranoid: Fact<i64>,
 }
 

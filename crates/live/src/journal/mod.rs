@@ -22,7 +22,7 @@ use std::time::Duration;
 /// Pages of 1 GiB in the kernel's pool, which the arena grows on request.
 const GIANT_PAGES: &str = "/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages";
 /// How long a program is waited for that is changing the pool.
-const PATIENCE: Duration = Duration::from_secs(30);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How Terrace has DAMON work: so many threads, with these operations.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -274,7 +274,7 @@ pub fn restore(kernel: &dyn Kernel, folder: &Path) -> io::Result<Restored> {
         folder => folder?,
     };
     // Against programs that change the pool of 1 GiB pages, and another `terrace restore`.
-    let _lock = folder.lock(PATIENCE)?;
+    let _lock = folder.lock(LOCK_TIMEOUT)?;
     let mut records = Vec::new();
     for name in folder.names()?.into_iter().filter(|name| name.ends_with(".json")) {
         match Record::load(&folder, &name) {

@@ -156,7 +156,7 @@ fn a_forged_journal_changes_nothing() {
     folder.write("8.json", &forged("")).unwrap();
     folder.remove("9.json").unwrap();
     assert!(refusal(&bench).contains("it is of process 9"));
-    // The same under the right name is obeyed: nothing else was wrong with it.
+    // An entry of this content under the right name is obeyed: nothing else was wrong with it.
     folder.remove("8.json").unwrap();
     folder.write("9.json", &forged("")).unwrap();
     assert_eq!(restore(&*bench.kernel, &bench.folder()).unwrap().done.len(), 1);
@@ -179,7 +179,7 @@ fn a_journal_that_others_could_have_placed_is_not_read() {
     let name = std::ffi::CString::new(journal.to_str().unwrap()).unwrap();
     // SAFETY: the name ends with a zero.
     assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
-    // Nobody ever writes into it.
+    // A pipe into which nobody ever writes.
     assert!(refusal(&bench).contains("no regular file"));
     std::fs::remove_file(&journal).unwrap();
     folder.write("9.json", &forged("")).unwrap();

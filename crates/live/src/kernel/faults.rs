@@ -23,19 +23,19 @@ pub enum Answer {
 
 /// The minor faults of one process. They are answered as long as this lives.
 pub trait Faults: Send {
-    /// From now on minor faults in this range, the process's own shared memory, are reported and answered.
+    /// Reports and answers minor faults in this range, the process's own shared memory, from now on.
     ///
     /// # Errors
     /// The memory is of another kind, or someone else's; too many huge pages; nothing is answered any more (`ENOTTY`).
     fn begin(&mut self, start: u64, bytes: u64, answer: Answer) -> io::Result<()>;
 
-    /// From now on they are not. Whoever waits there goes on.
+    /// Ends the reports of faults in this range. Whoever waits there goes on.
     ///
     /// # Errors
     /// The memory has gone, or is of another kind now.
     fn end(&mut self, start: u64, bytes: u64) -> io::Result<()>;
 
-    /// Tells of each fault since the last call, oldest first; returns how many more were lost. Those of Terrace's own
+    /// Reports each fault since the last call, oldest first; returns how many more were lost. Faults of Terrace's own
     /// accesses have its own process number.
     fn read(&mut self, found: &mut dyn FnMut(Sample)) -> u64;
 }
@@ -323,7 +323,7 @@ mod tests {
         for error in [libc::ENOMEM, libc::EIO, libc::EINVAL, libc::ESRCH, libc::EPERM] {
             let kernel = Refusing { carry_on: Some(error), ..Refusing::default() };
             assert_eq!(answers(&kernel, &wide), (true, vec![("carry on", page), ("release", page)]));
-            // Nothing works: the descriptor is given up, which wakes all.
+            // Where no call works, the descriptor is given up, which wakes all.
             let kernel = Refusing { release: Some(libc::ENOMEM), ..kernel };
             assert!(!answers(&kernel, &wide).0, "{error}");
         }

@@ -16,13 +16,13 @@ const PLACES: [usize; 6] = [26, 27, 28, 45, 46, 47];
 /// ([`super::Kernel::has_same_memory`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Image {
-    /// Nothing was executed since the process was forked, so its memory is its parent's or a copy of it.
+    /// The process has executed nothing since it was forked, so its memory is its parent's or a copy of it.
     pub is_forked: bool,
     places: [u64; PLACES.len()],
 }
 
 impl Image {
-    /// From the text of `/proc/PID/stat`; none where the text is incomplete.
+    /// Reads the text of `/proc/PID/stat`; none where the text is incomplete.
     pub fn parse(stat: &str) -> Option<Image> {
         let mut places = [0; PLACES.len()];
         for (place, field) in places.iter_mut().zip(PLACES) {

@@ -134,8 +134,8 @@ impl Kernel for Linux {
     fn has_same_memory(&self, process: &Process) -> bool {
         // What cannot be read just now is no evidence of another program.
         let same = |now: Option<Image>| process.image.is_none() || now.is_none() || now == process.image;
-        // Of a memory that no process has any more the kernel shows nothing. That of a parent that waits in `vfork` stays,
-        // as does one that is shared by `CLONE_VM`.
+        // The kernel shows nothing of a memory that no process has any more. The memory of a parent that waits in `vfork`
+        // stays, as does one that is shared by `CLONE_VM`.
         let is_over = || self.pagemap(process, 0, &mut [0]).is_ok_and(|count| count == 0);
         self.is_alive(process) && image(process.pid).is_ok_and(same) && !is_over()
     }

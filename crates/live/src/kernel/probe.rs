@@ -121,7 +121,7 @@ pub(super) fn probe(kernel: &Linux, what: Probe) -> io::Result<u64> {
             kernel.advise(&own()?, &[(page.address(), PAGE as u64)], Advice::Cold)
         }
         Probe::Collapse => {
-            // Of no bytes: the kernel checks the advice first.
+            // The range has no bytes: the kernel checks the advice first.
             // SAFETY: a null range of length 0 names no memory.
             match unsafe { libc::madvise(std::ptr::null_mut(), 0, COLLAPSE) } {
                 0 => Ok(0),

@@ -8,9 +8,9 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Answers file requests from a folder and everything else with `ENOSYS`. For tests on machines that are not here.
+/// Serves file requests from a folder and returns `ENOSYS` for everything else. For tests on machines that are not here.
 ///
-/// Probes are answered by the file `probes` in that folder, a line each: `NAME ANSWER` or `NAME error NUMBER`.
+/// Results of probes come from the file `probes` in that folder, a line each: `NAME ANSWER` or `NAME error NUMBER`.
 #[derive(Clone, Debug)]
 pub struct Rooted {
     root: PathBuf,

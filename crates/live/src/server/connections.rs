@@ -13,9 +13,9 @@ pub(super) const HEAD: usize = 8 * 1024;
 /// Connections of one listener that are open at a time.
 const CONNECTIONS: usize = 16;
 
-/// A connection whose patience can be set.
+/// A connection whose timeout can be set.
 pub(super) trait Stream: Read + Write + Send + Sized + 'static {
-    fn patience(&self, left: Duration) -> io::Result<()>;
+    fn set_timeout(&self, left: Duration) -> io::Result<()>;
     /// Another handle of the same connection.
     fn another(&self) -> io::Result<Self>;
     /// Ends it, whoever reads or writes.
@@ -60,7 +60,7 @@ impl Stream for UnixStream {
         let _ = self.shutdown(Shutdown::Both);
     }
 
-    fn patience(&self, left: Duration) -> io::Result<()> {
+    fn set_timeout(&self, left: Duration) -> io::Result<()> {
         self.set_read_timeout(Some(left)).and_then(|()| self.set_write_timeout(Some(left)))
     }
 }
@@ -74,7 +74,7 @@ impl Stream for TcpStream {
         let _ = self.shutdown(Shutdown::Both);
     }
 
-    fn patience(&self, left: Duration) -> io::Result<()> {
+    fn set_timeout(&self, left: Duration) -> io::Result<()> {
         self.set_read_timeout(Some(left)).and_then(|()| self.set_write_timeout(Some(left)))
     }
 }
@@ -89,7 +89,7 @@ pub(super) fn head(stream: &mut impl Stream, deadline: Instant) -> io::Result<Op
     let mut bytes = Vec::new();
     let mut some = [0; 1024];
     loop {
-        stream.patience(left(deadline)?)?;
+        stream.set_timeout(left(deadline)?)?;
         match stream.read(&mut some)? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             count => bytes.extend_from_slice(&some[..count]),
@@ -105,7 +105,7 @@ pub(super) fn head(stream: &mut impl Stream, deadline: Instant) -> io::Result<Op
 
 pub(super) fn write_until(stream: &mut impl Stream, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
     while !bytes.is_empty() {
-        stream.patience(left(deadline)?)?;
+        stream.set_timeout(left(deadline)?)?;
         match stream.write(bytes)? {
             0 => return Err(io::ErrorKind::WriteZero.into()),
             count => bytes = &bytes[count..],

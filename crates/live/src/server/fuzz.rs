@@ -32,7 +32,7 @@ impl Write for Sent {
 }
 
 impl Stream for Sent {
-    fn patience(&self, _: Duration) -> io::Result<()> {
+    fn set_timeout(&self, _: Duration) -> io::Result<()> {
         Ok(())
     }
 

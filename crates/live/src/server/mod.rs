@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Longest time that one request may take to arrive, and its answer to leave.
-const PATIENCE: Duration = Duration::from_secs(1);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest answer that a client reads.
 const ANSWER: u64 = 64 << 20;
 
@@ -84,7 +84,7 @@ impl Drop for Server {
         self.stop.store(true, Ordering::Relaxed);
         // Whoever waits for a connection gets one and sees that it is over.
         let _ = UnixStream::connect(&self.socket);
-        let _ = self.metrics.map(|address| TcpStream::connect_timeout(&address, PATIENCE));
+        let _ = self.metrics.map(|address| TcpStream::connect_timeout(&address, REQUEST_TIMEOUT));
         let _ = std::fs::remove_file(&self.socket);
     }
 }
@@ -142,14 +142,14 @@ impl Service {
                 // Too many open files, say: that passes.
                 Err(error) => {
                     tracing::debug!(%error, "cannot accept a connection");
-                    std::thread::sleep(PATIENCE);
+                    std::thread::sleep(REQUEST_TIMEOUT);
                 }
             }
         }
     }
 
     fn one<S: Stream>(&self, stream: &mut S) -> io::Result<()> {
-        self.one_until(stream, Instant::now() + PATIENCE)
+        self.one_until(stream, Instant::now() + REQUEST_TIMEOUT)
     }
 
     fn one_until<S: Stream>(&self, stream: &mut S, deadline: Instant) -> io::Result<()> {
@@ -219,7 +219,7 @@ pub fn ask(socket: &Path, method: &str, path: &str) -> io::Result<String> {
         _ => error,
     })?;
     // A machine under load may take its time.
-    stream.patience(PATIENCE * 5)?;
+    stream.set_timeout(REQUEST_TIMEOUT * 5)?;
     write!(stream, "{method} {path} HTTP/1.1\r\nHost: terrace\r\n\r\n")?;
     let mut text = String::new();
     stream.take(ANSWER).read_to_string(&mut text)?;

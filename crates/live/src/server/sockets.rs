@@ -114,7 +114,8 @@ fn is_dead(path: &Path) -> bool {
         && UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
-/// Of a process that is no more, by the number in its name: a folder of [`private`], or a file of the journal.
+/// Whether a draft belongs to a process that is no more, by the number in its name: a folder of [`private`], or a file of
+/// the journal.
 fn is_draft_of_the_dead(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let number = name.strip_prefix('.').or_else(|| name.strip_suffix(".draft"));

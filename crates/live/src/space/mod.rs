@@ -41,7 +41,7 @@ pub struct Space {
     pub resident: Vec<u64>,
     /// Pages of any size, less those in swap.
     pub units: u64,
-    /// Those of them that had been accessed when they were counted.
+    /// Pages among them that had been accessed when they were counted.
     pub hot: Vec<u64>,
     /// How often an access source has looked at it since it joined.
     pub looks: u64,

@@ -94,7 +94,7 @@ pub struct BasePages {
     pages: Box<[PageState; 512]>,
     /// All are seen, whatever each says.
     all_seen: bool,
-    /// What holds of all and what of any, where nothing was changed since that was found out.
+    /// The bits that all pages have and those that any page has, where no page has changed since they were computed.
     common_and_any: Option<(PageState, PageState)>,
 }
 
@@ -103,7 +103,7 @@ impl BasePages {
         BasePages { pages: Box::new([state; 512]), all_seen: false, common_and_any: None }
     }
 
-    /// To change one or all.
+    /// Gives access to the states, to change one or all.
     #[inline]
     fn change(&mut self) -> &mut [PageState; 512] {
         self.common_and_any = None;
@@ -196,7 +196,7 @@ impl PageStates {
         }
     }
 
-    /// The same, to change.
+    /// As [`PageStates::get`], to change the state.
     #[inline]
     pub fn get_mut(&mut self, vpn: u64) -> Option<(PageAt, &mut PageState)> {
         let (first, place) = self.find(vpn / CHUNK)?;
@@ -217,7 +217,7 @@ impl PageStates {
         &mut self.base_run_mut(vpn..vpn + 1)[0]
     }
 
-    /// The same for the first pages of a range, as many as are in one chunk.
+    /// As [`PageStates::base_mut`], for the first pages of a range, as many as are in one chunk.
     pub fn base_run_mut(&mut self, range: Range<u64>) -> &mut [PageState] {
         let at = range.start / CHUNK;
         let place = self
@@ -396,7 +396,7 @@ impl PageStates {
                 }
             };
             if !keep {
-                // Nothing is kept of a chunk but its place.
+                // Only the place of a chunk is kept.
                 chunks[*place] = Chunk::Whole(PageSize::Huge, PageState::default());
                 vacant.push(*place);
                 empty.push(*at);
@@ -476,7 +476,7 @@ impl PageStates {
     }
 }
 
-/// What holds of all these pages, and what of any. Loops like these are what a compiler does many at a time.
+/// The bits that all of these pages have, and those that any has. Loops like these are what a compiler does many at a time.
 fn common_and_any(pages: &[PageState]) -> (PageState, PageState) {
     let (all, any) = pages.iter().fold((u16::MAX, 0), |(all, any), state| (all & state.0, any | state.0));
     (PageState(all), PageState(any))

@@ -37,7 +37,7 @@ pub struct Targets {
 }
 
 impl Targets {
-    /// Those of a selection, except one.
+    /// The targets of a selection, except one.
     pub fn new(selection: Selection, except: u32) -> Targets {
         let members = match &selection {
             Selection::Processes(pids) | Selection::Trees(pids) => {
@@ -77,7 +77,7 @@ impl Targets {
                 match in_cgroup(kernel, folder.clone(), &mut pids) {
                     Ok(()) => self.members = pids.into_iter().map(|pid| (pid, None)).collect(),
                     Err(error) if is_gone(&error) => return Err(error),
-                    // Those of the last time, until it can be read again.
+                    // The members of the last time stay, until the group can be read again.
                     Err(error) => tracing::debug!(%error, "cgroup"),
                 }
                 self.members.keys().copied().collect::<Vec<u32>>()
@@ -141,7 +141,7 @@ pub(crate) fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH | libc::ENODEV))
 }
 
-/// Who has started a process, and when.
+/// The parent of a process, and when the process began.
 struct Birth {
     parent: u32,
     began: Option<u64>,

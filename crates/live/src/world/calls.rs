@@ -135,7 +135,7 @@ impl MemorySystem for World {
             }
             None => _ = strangers.insert(pid),
         });
-        // Those of processes that have ended give room to others.
+        // Entries of processes that have ended give room to others.
         let stat = |pid: &u32| self.kernel.read(Path::new(&format!("/proc/{pid}/stat")));
         strangers.retain(|pid| stat(pid).is_err_and(|error| is_gone(&error)));
         if !strangers.is_empty() {

@@ -55,9 +55,9 @@ impl Mean {
 pub struct Probed {
     /// Watched base pages.
     pub looked: u64,
-    /// Those of them that were out.
+    /// Watched base pages that were out.
     pub armed: u64,
-    /// Those of these that had been accessed.
+    /// Base pages that were out and had been accessed.
     pub accessed: u64,
     /// Time for the looks at them.
     pub looking: Duration,
@@ -83,9 +83,9 @@ struct Probe {
     look_at_slow: Mean,
     /// Watched huge pages in the compressed tier at the last pass.
     slow: u64,
-    /// Of the pages that are out, so many are accessed until the next look.
+    /// Share of the paged-out pages that are accessed until the next look.
     accessed: Mean,
-    /// Of what counts as a huge page and is split, so many really are one.
+    /// Share of the split pages that counted as huge and really were huge.
     huge: Mean,
 }
 
@@ -107,7 +107,7 @@ impl Default for Costs {
 }
 
 impl Costs {
-    /// Of so much of one core; an access to compressed memory was measured to cost so much.
+    /// Limits the costs to a share of one core. `fault` is the measured cost of an access to compressed memory.
     pub fn bound(&mut self, cpu: f64, fault: Option<Time>) {
         self.cpu = cpu;
         self.fault = fault.map_or(FAULT, Time::as_secs);

@@ -55,7 +55,7 @@ impl World {
         answers
     }
 
-    /// Of each pair the one that goes to the roomier side first, or with `turned` the other.
+    /// Exchanges pairs of pages. The page that goes to the roomier side moves first, or with `turned` the other.
     fn exchange_some(
         &mut self,
         pairs: &[(usize, Found, Found)],

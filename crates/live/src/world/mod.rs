@@ -66,7 +66,7 @@ pub enum Managed {
     All,
     /// Shared memory whose entries the command takes out; by the entries that are there again.
     EntriesDropped,
-    /// The same memory; by faults of the pages that the policy watches.
+    /// Shared memory as above; by faults of the pages that the policy watches.
     Sampled,
 }
 
@@ -97,7 +97,7 @@ pub struct World {
     /// One access in so many is to be signalled, once the policy has said so.
     samples_one_in: Option<u64>,
     signals: VecDeque<Signal>,
-    /// By tier: the level, and whether memory is below it.
+    /// The level of each tier, and whether memory is below it.
     low_water: Vec<(u64, bool)>,
     traffic: Vec<TierTraffic>,
     spent: Cost,
@@ -381,7 +381,7 @@ impl World {
         &self.counters
     }
 
-    /// From now on it is this late.
+    /// Sets the time.
     pub fn set_now(&mut self, now: Moment) {
         self.now = now;
     }

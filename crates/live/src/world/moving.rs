@@ -178,7 +178,7 @@ impl World {
         answers
     }
 
-    /// The same, with the answers put in their places; returns whether any page moved. One call for each process and
+    /// Moves pages and puts the answers in their places; returns whether any page moved. One call for each process and
     /// destination.
     fn carry(&mut self, mut wanted: Vec<Wanted>, how: MoveOptions, answers: &mut [Answer]) -> bool {
         let group = |one: &Wanted| (one.found.page.space, one.to);

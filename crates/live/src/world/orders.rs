@@ -32,7 +32,7 @@ impl Work {
     }
 }
 
-/// An order, and what of it is left to do.
+/// An order with its pieces that are not done yet.
 #[derive(Clone, Debug)]
 struct Order {
     ticket: Ticket,
@@ -65,7 +65,7 @@ impl Deref for Batch {
 pub struct Orders {
     waiting: VecDeque<Order>,
     tickets: u64,
-    /// Of all orders so far.
+    /// Pieces of all orders so far.
     pieces: u64,
 }
 

@@ -30,7 +30,7 @@ impl Regions {
     }
 }
 
-/// Of the regions, this share is for where accesses were.
+/// Share of the regions that lie where accesses were.
 const CLOSE_SHARE: (usize, usize) = (3, 4);
 
 /// Where accesses were.

@@ -24,7 +24,7 @@ impl Machine {
         machine
     }
 
-    /// The same machine with another content of a file.
+    /// This machine with another content of a file.
     pub fn set(&self, path: &str, content: &str) {
         let path = self.folder.path().join(path.trim_start_matches('/'));
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -43,7 +43,7 @@ impl Machine {
         found
     }
 
-    /// The same machine without a file.
+    /// This machine without a file.
     pub fn remove(&self, path: &str) {
         std::fs::remove_file(self.folder.path().join(path.trim_start_matches('/'))).unwrap();
     }

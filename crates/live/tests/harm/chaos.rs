@@ -98,7 +98,7 @@ impl Chaos {
     }
 }
 
-/// The same as a policy; what it counted stays outside.
+/// [`Chaos`] as a policy; what it counted stays outside.
 pub(super) struct Shared(pub(super) Arc<Mutex<Chaos>>);
 
 impl Policy for Shared {
@@ -271,8 +271,8 @@ fn run_to_the_end(engine: &mut Engine, kernel: &Simulated, turns: usize) {
             kernel.machine().processes.clear();
         }
         match engine.turn() {
-            Turn::Over => return,
-            Turn::Again(rest) => kernel.pass(rest.max(Duration::from_millis(5))),
+            LoopControl::Exit => return,
+            LoopControl::Sleep(rest) => kernel.pass(rest.max(Duration::from_millis(5))),
         }
     }
     panic!("the engine goes on without targets");
@@ -352,7 +352,7 @@ fn while_tasks_wait_for_memory_nothing_moves_and_nothing_spins() {
         let moved = |engine: &Engine| engine.world().counters().promoted + engine.world().counters().demoted;
         let (before, end, mut turns) = (moved(&engine), kernel.now() + Duration::from_secs(5), 0);
         while kernel.now() < end {
-            let Turn::Again(rest) = engine.turn() else { panic!("the target runs") };
+            let LoopControl::Sleep(rest) = engine.turn() else { panic!("the target runs") };
             kernel.pass(rest.max(Duration::from_millis(1)));
             stalled += (rest.max(Duration::from_millis(1)).as_micros() as f64 * share) as u64;
             let text = format!("some avg10=0.00 avg60=0.00 avg300=0.00 total={stalled}\n");

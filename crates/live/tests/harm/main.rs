@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use terrace_live::access::AccessSource;
 use terrace_live::access::damon::{self, Damon};
-use terrace_live::engine::{Engine, Limits, Turn};
+use terrace_live::engine::{Engine, Limits, LoopControl};
 use terrace_live::facts::Facts;
 use terrace_live::journal::Journal;
 use terrace_live::kernel::Kernel;

@@ -201,7 +201,7 @@ fn targets_that_end_before_the_first_look_end_the_engine() {
     let world = world(&kernel, &[]);
     let mut engine = engine(&kernel, Box::new(Shared(Arc::default())), world, None);
     kernel.machine().processes.clear();
-    assert_eq!(engine.turn(), Turn::Over);
+    assert_eq!(engine.turn(), LoopControl::Exit);
 }
 
 // --- Whatever is ordered ---

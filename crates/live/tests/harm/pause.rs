@@ -10,7 +10,7 @@ fn pass(engine: &mut Engine, kernel: &Simulated, seconds: u64) -> u64 {
     let moved = |engine: &Engine| engine.world().counters().promoted + engine.world().counters().demoted;
     let (before, end) = (moved(engine), kernel.now() + Duration::from_secs(seconds));
     while kernel.now() < end {
-        let Turn::Again(rest) = engine.turn() else { panic!("the target runs") };
+        let LoopControl::Sleep(rest) = engine.turn() else { panic!("the target runs") };
         kernel.pass(rest.max(Duration::from_millis(1)));
     }
     moved(engine) - before
@@ -76,7 +76,7 @@ fn until_the_first_look_memory_is_neither_hot_nor_cold() {
     let mut reporter = Reporter::with(Heading::default(), Board::default());
     let mut shown = Vec::new();
     for _ in 0..120 {
-        let Turn::Again(rest) = engine.turn() else { panic!("the target runs") };
+        let LoopControl::Sleep(rest) = engine.turn() else { panic!("the target runs") };
         if let Some(status) = reporter.turn(&engine) {
             let hot = status.processes.iter().any(|process| process.hot.is_some());
             shown.push((

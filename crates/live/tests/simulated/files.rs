@@ -25,7 +25,7 @@ format:
 pub struct Files(BTreeMap<PathBuf, String>);
 
 impl Files {
-    /// Those of `tests/fixtures/NAME.txt`.
+    /// The files of `tests/fixtures/NAME.txt`.
     pub fn fixture(name: &str) -> Files {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(format!("{name}.txt"));
         let text = std::fs::read_to_string(path).unwrap();

@@ -427,7 +427,7 @@ impl Machine {
         }
     }
 
-    /// Those of huge pages that are only in part in the range are split.
+    /// Drops pages. Huge pages that are only in part in the range are split.
     fn drop_pages(&mut self, pid: u32, range: Range<u64>) {
         for edge in [range.start, range.end] {
             if let Some((head, page)) = self.page(pid, edge)

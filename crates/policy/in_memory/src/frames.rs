@@ -7,7 +7,7 @@ use terrace_seam::{PageId, Ticket, Watermarks};
 /// Frames of a 2 MiB block.
 const BLOCK: u64 = PageSize::Huge.base_pages();
 
-/// Who holds a frame.
+/// The holder of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holder {
     Free {
@@ -17,9 +17,9 @@ pub(super) enum Holder {
     Page(PageId),
     /// Taken by an order for a page that is not there yet.
     Reserved(Ticket),
-    /// Movable, but no managed page's.
+    /// Movable, but of no managed page.
     Other,
-    /// The same, in the hands of an order.
+    /// Movable, but of no managed page, and in the hands of an order.
     OtherInFlight(Ticket),
     Kernel,
 }

@@ -38,7 +38,7 @@ impl InMemory {
         });
     }
 
-    /// Splits a page and gives back what of it holds only zeros.
+    /// Splits a page and gives back its parts that hold only zeros.
     pub(super) fn land_drop_zeros(&mut self, first: PageId) {
         let Some(size) = self.pages.get(&first).map(|page| page.size) else { return };
         if size > PageSize::Base {

@@ -32,7 +32,7 @@ pub struct Parameters {
     /// Degree up to which a page makes room for a slow page's first store.
     #[parameter(default = 0, range = 0..=VERY_HOT, source = "the source")]
     pub first_goal: u8,
-    /// The same for its second and further stores.
+    /// Degree up to which a page makes room for a slow page's second and further stores.
     #[parameter(default = 2, range = 0..=VERY_HOT, source = "the source")]
     pub second_goal: u8,
 }

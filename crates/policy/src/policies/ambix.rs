@@ -248,7 +248,7 @@ impl Policy for Ambix {
         }
         let p = &self.parameters;
         if now == Moment::START {
-            // Nothing was allocated yet: no usage or bandwidth to decide by.
+            // Before the first allocation there is no usage or bandwidth to decide by.
             return NextTick::At(now.plus(p.period));
         }
         let (period, settle) = (p.period, p.settle);

@@ -40,11 +40,11 @@ pub enum Count {
     /// Every load and store that is issued.
     #[default]
     Issued,
-    /// Those that reach memory.
+    /// Loads and stores that reach memory.
     Memory,
 }
 
-/// By what structures are ranked.
+/// The quantity by which structures are ranked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Choice)]
 pub enum Rank {
     /// Accesses per byte.
@@ -60,7 +60,7 @@ pub struct Parameters {
     /// Which accesses of the profile count.
     #[parameter(source = "Agarwal §3.4.1: loads and stores that are issued")]
     pub count: Count,
-    /// By what the hottest structure is chosen.
+    /// The quantity by which the hottest structure is chosen.
     #[parameter(source = "not stated")]
     pub rank: Rank,
     /// What becomes of a structure that fits only in part.
@@ -91,7 +91,7 @@ struct Structure {
 pub struct Annotated {
     fast: TierId,
     slow: TierId,
-    /// Of pages with the hint BW or none.
+    /// How pages with the hint BW or none are spread over both tiers.
     both: Spread,
     hints: BTreeMap<u64, HintedPages>,
     names: BTreeMap<u64, String>,
@@ -403,7 +403,7 @@ mod tests {
         (starts, driver.report().notes)
     }
 
-    /// Of structures that are half as large everything fits; the hottest of those that are twice as large keep the room.
+    /// Structures half as large all fit; of structures twice as large, the hottest keep the room.
     #[test]
     fn sizes_are_those_of_another_input() {
         assert!(run("growth = 0.5", [0, 1, 2], 59).1[0].starts_with("hint BW"));

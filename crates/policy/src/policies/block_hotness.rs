@@ -79,7 +79,7 @@ pub struct Parameters {
     /// What counts accesses.
     #[parameter(source = "not stated")]
     pub counters: Counters,
-    /// Of samples: one access in so many is sampled.
+    /// Sample period: one access in so many is sampled.
     #[parameter(default = 5003, range = 2..=1_000_000_000_000, source = "as hemem")]
     pub sample_period: u64,
     /// What a block is.
@@ -472,7 +472,7 @@ impl BlockHotness {
                 if found >= wanted {
                     return Step::Stop;
                 }
-                // Of an area only what lies in no data structure.
+                // An area moves only those of its pages that lie in no data structure.
                 if view.tier == from
                     && !view.in_flight
                     && Stretch::of(&self.index, view.page).block == Some(at)

@@ -271,7 +271,7 @@ mod tests {
         assert!(refused("weights = \"1,1\"\nfast_share = 0.5").contains("not both"));
     }
 
-    /// Who runs the policy measures, and reports the result as the tiers' bandwidths.
+    /// The program that runs the policy measures, and reports the result as the tiers' bandwidths.
     #[test]
     fn a_probe_is_asked_for() {
         let needs = |text: &str| {

@@ -106,7 +106,7 @@ struct Region {
     sample: PageId,
     /// Looks of this aggregation that found an access.
     accesses: u32,
-    /// Those of the last one.
+    /// Looks of the last aggregation that found an access.
     last: u32,
     /// Aggregations for which the heat has hardly changed.
     age: u32,

@@ -32,7 +32,7 @@ use std::collections::BTreeMap;
 use terrace_model::parameters::Choice;
 use terrace_model::{Bytes, PageSize, TierId};
 
-/// Who makes room.
+/// The page that makes room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Choice)]
 pub enum Victim {
     /// The page that has been in the fast tier the longest.
@@ -44,7 +44,7 @@ pub enum Victim {
 /// Parameters of paging on demand.
 #[derive(Clone, Debug, PartialEq, Parameters)]
 pub struct Parameters {
-    /// Who makes room.
+    /// The page that makes room.
     #[parameter(default = Victim::Clock, source = "Yan 2019, section 2.5.2")]
     pub victim: Victim,
     /// Memory of the fast tier that a daemon keeps free.

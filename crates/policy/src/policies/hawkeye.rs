@@ -106,7 +106,7 @@ pub struct Parameters {
     /// Take apart pages of which this share is zeros.
     #[parameter(default = 0.5, range = 0.0..=1.0, source = "ours: half; released: any")]
     pub recover_zeros: f64,
-    /// From the end of a pass over all huge pages to the next.
+    /// Sleep from the end of a pass over all huge pages to the next.
     #[parameter(default = "120 s", range = "1 ns"..="5 h", source = "released", scaled)]
     pub recover_sleep: Time,
 }

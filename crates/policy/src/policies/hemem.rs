@@ -226,7 +226,7 @@ impl Hemem {
                 waiting.push_back(page);
             }
         }
-        // Those that wait keep their places at the front.
+        // Pages that wait keep their places at the front.
         while let Some(page) = waiting.pop_back() {
             self.hot.push_front(page);
         }

@@ -50,10 +50,10 @@ pub struct Parameters {
     /// Base pages that the daemon looks at per wake.
     #[parameter(default = 4096, range = 1..=1_000_000_000_000, source = "Linux")]
     pub pages_to_scan: u64,
-    /// From the end of a wake of the daemon to the next.
+    /// Sleep of the daemon between two wakes.
     #[parameter(default = "10 s", range = "1 ns"..="5 h", source = "Linux", scaled)]
     pub scan_sleep: Time,
-    /// The same after an allocation has failed.
+    /// Sleep of the daemon after a failed allocation.
     #[parameter(default = "60 s", range = "1 ns"..="5 h", source = "Linux", scaled)]
     pub alloc_sleep: Time,
     /// How memory is compacted for the daemon.
@@ -71,7 +71,7 @@ const SIZES: [PageSize; 1] = [PageSize::Huge];
 pub struct Ingens {
     parameters: Parameters,
     daemon: Khugepaged,
-    /// By tier, as last measured.
+    /// The FMFI of each tier, as last measured.
     fmfi: Vec<f64>,
     measures: Moment,
     /// Base pages that faults brought into each range of 2 MiB.

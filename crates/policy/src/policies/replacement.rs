@@ -118,7 +118,7 @@ fn longest_ago(order: &Lru, fast: TierId, count: usize, memory: &mut dyn MemoryS
     oldest.filter(|view| view.tier == fast && !view.in_flight).take(2 * count).collect()
 }
 
-/// Who goes: one of the files in `algorithms/`, by its name.
+/// The algorithm that chooses the page to go: one of the files in `algorithms/`, by its name.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Algorithm(usize);
 

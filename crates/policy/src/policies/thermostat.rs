@@ -125,7 +125,7 @@ pub struct Thermostat {
     rounds: Vec<Round>,
     /// Huge pages in the slow tier with their counts of the last interval.
     cold: BTreeMap<PageId, u64>,
-    /// Those of them with more accesses than the world could count.
+    /// Huge pages in the slow tier with more accesses than the world could count.
     saturated: BTreeSet<PageId>,
     journeys: BTreeMap<PageId, Journey>,
     pending: Pending,

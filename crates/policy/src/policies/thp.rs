@@ -43,10 +43,10 @@ pub struct Parameters {
     /// Base pages that the daemon looks at per wake.
     #[parameter(default = 4096, range = 1..=1_000_000_000_000, source = "Linux")]
     pub pages_to_scan: u64,
-    /// From the end of a wake of the daemon to the next.
+    /// Sleep of the daemon between two wakes.
     #[parameter(default = "10 s", range = "1 ns"..="5 h", source = "Linux", scaled)]
     pub scan_sleep: Time,
-    /// The same after an allocation has failed.
+    /// Sleep of the daemon after a failed allocation.
     #[parameter(default = "60 s", range = "1 ns"..="5 h", source = "Linux", scaled)]
     pub alloc_sleep: Time,
     /// Most of a processor that the daemon may take: after a wake it sleeps at least as long as the wake took, divided by

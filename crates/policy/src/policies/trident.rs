@@ -106,7 +106,7 @@ pub struct Parameters {
     /// How long smart compaction leaves a region alone that it has tried; 0 s: not at all.
     #[parameter(default = "120 s", range = "0 s"..="5 h", source = "released", scaled)]
     pub compaction_timeout: Time,
-    /// By what smart compaction knows regions that cannot be emptied.
+    /// How smart compaction knows that a region cannot be emptied.
     #[parameter(default = Unmovable::Counter, source = "§5.1.3; released: mobility, with pageblocks of 1 GiB")]
     pub compaction_unmovable: Unmovable,
     /// Base pages that the daemon looks at per wake.
@@ -116,10 +116,10 @@ pub struct Parameters {
         source = "released: 2097152, which is 512 times Linux's 4096",
     )]
     pub pages_to_scan: u64,
-    /// From the end of a wake of the daemon to the next.
+    /// Sleep of the daemon between two wakes.
     #[parameter(default = "10 s", range = "1 ns"..="5 h", source = "Linux and released", scaled)]
     pub scan_sleep: Time,
-    /// The same after an allocation has failed.
+    /// Sleep of the daemon after a failed allocation.
     #[parameter(default = "10 s", range = "1 ns"..="5 h", source = "released: 10 s; Linux: 60 s", scaled)]
     pub alloc_sleep: Time,
     /// Most of a processor that the daemon may take: after a wake it sleeps at least as long as the wake took, divided by
@@ -135,7 +135,7 @@ pub struct Parameters {
     /// Most base pages of a 2 MiB range that may be missing when it is joined.
     #[parameter(default = 511, range = 0..=511, source = "Linux")]
     pub max_ptes_none: u64,
-    /// The same for 1 GiB.
+    /// Most base pages of a 1 GiB range that may be missing when it is joined.
     #[parameter(
         default = 262_143,
         range = 0..=262_143,
@@ -166,7 +166,7 @@ pub struct Parameters {
     /// Take apart pages of which this share is zeros.
     #[parameter(default = 0.5, range = 0.0..=1.0, source = "ours: half")]
     pub recover_zeros: f64,
-    /// From the end of a pass over all large pages to the next.
+    /// Sleep from the end of a pass over all large pages to the next.
     #[parameter(default = "120 s", range = "1 ns"..="5 h", source = "HawkEye, released", scaled)]
     pub recover_sleep: Time,
 }

@@ -24,7 +24,7 @@ pub struct Marks {
     pub until: f64,
     /// Split pages of which at least this share is zeros.
     pub zeros: f64,
-    /// From the end of a pass over all large pages to the next.
+    /// Sleep from the end of a pass over all large pages to the next.
     pub sleep: Time,
 }
 
@@ -93,7 +93,7 @@ impl BloatRecovery {
         let (mut drop, mut split) = (Vec::new(), Vec::new());
         while left > 0 && taken < wanted {
             let Some((page, size)) = pages.next(self.hand) else {
-                // Nothing is left to take: what happens in the meantime is seen in the next pass.
+                // No page is left to take: what happens in the meantime is seen in the next pass.
                 self.active = false;
                 self.wakes = now.plus(self.marks.sleep);
                 break;

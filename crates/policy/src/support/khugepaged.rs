@@ -21,13 +21,13 @@ pub struct Pace {
     pub sizes: Vec<PageSize>,
     /// Base pages per wake.
     pub pages_to_scan: u64,
-    /// From the end of a wake to the next.
+    /// Sleep between two wakes.
     pub scan_sleep: Time,
-    /// The same after an allocation has failed.
+    /// Sleep after a failed allocation.
     pub alloc_sleep: Time,
     /// Most base pages of a 2 MiB range that may be missing.
     pub max_none: u64,
-    /// The same for 1 GiB.
+    /// Most base pages of a 1 GiB range that may be missing.
     pub max_none_giant: u64,
     /// Most of a processor that it may take, 0 to 1: after a wake that took some time it sleeps at least that time divided
     /// by this share. 1: it sleeps as the other values say.

@@ -102,7 +102,7 @@ impl LargePages {
 pub struct Tries {
     /// Allocations asked for.
     pub tried: u64,
-    /// Those that the allocator could not grant.
+    /// Allocations that the allocator could not grant.
     pub failed: u64,
 }
 

@@ -6,9 +6,9 @@ use terrace_model::{Bytes, TierId};
 /// Goes through all tiers but the fastest, and on from where the last stretch ended.
 #[derive(Clone, Debug)]
 pub struct Marker {
-    /// With the place that was reached in each.
+    /// The slow tiers, and how far the marking of each has come.
     tiers: Vec<(TierId, ScanHand)>,
-    /// Which was first the last time.
+    /// Index of the tier that the last stretch began with.
     at: usize,
 }
 

@@ -9,7 +9,7 @@ pub struct Pending {
     open: BTreeMap<Ticket, usize>,
     /// Pages, pairs and frames that were done.
     pub done: u64,
-    /// Those that failed.
+    /// Pages, pairs and frames that failed.
     pub failed: u64,
     /// What all of them cost.
     pub cost: Cost,
@@ -23,7 +23,7 @@ impl Pending {
         }
     }
 
-    /// Nothing is outstanding.
+    /// Whether nothing is outstanding.
     pub fn is_empty(&self) -> bool {
         self.open.is_empty()
     }

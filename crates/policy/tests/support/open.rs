@@ -14,7 +14,7 @@ pub trait Open: Sized {
         Self::open_with(name, parameters, world, 1, None)
     }
 
-    /// The same with a seed and a first pass.
+    /// As [`Open::open`], with a seed and a first pass.
     ///
     /// # Errors
     /// As [`Open::open`].

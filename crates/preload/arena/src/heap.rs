@@ -40,7 +40,7 @@ const STRETCH: usize = 4 << 20;
 /// The user or the program has set how the allocator behaves.
 static CHOSEN: AtomicBool = AtomicBool::new(false);
 static STEP_SET: AtomicBool = AtomicBool::new(false);
-/// From this size on allocations are mapped, as far as is known; and how many were.
+/// Size from which on allocations are mapped, as far as is known; and how many were.
 static THRESHOLD: AtomicUsize = AtomicUsize::new(MAPPED_FROM);
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
 

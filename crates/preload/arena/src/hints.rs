@@ -83,7 +83,7 @@ pub fn begin() {
 fn table(hints: &Hints) -> Result<Table, String> {
     let tiers = Tiers::discover();
     let wanted = decide(hints, &tiers)?;
-    // Of one tier nothing is asked.
+    // A machine with one tier places nothing.
     let nodes = |at: usize| if tiers.nodes.len() > 1 { tiers.nodes[at].as_slice() } else { &[] };
     let row = |site: &terrace_hints::Site| {
         let place = site.place.as_ref()?;

@@ -53,7 +53,7 @@ pub fn line(text: fmt::Arguments<'_>) {
 /// Writes a line.
 pub fn always(text: fmt::Arguments<'_>) {
     let mut line = Line { bytes: [0; LONGEST], filled: 0 };
-    // Nothing here fails.
+    // These writes cannot fail.
     let _ = line.write_str("terrace: ");
     let _ = line.write_fmt(text);
     line.bytes[line.filled] = b'\n';

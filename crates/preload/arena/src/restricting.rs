@@ -23,7 +23,7 @@ pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
     unsafe { libc::syscall(libc::SYS_unshare, c_long::from(flags)) as c_int }
 }
 
-/// The same.
+/// A process with two threads may not enter a user namespace.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn setns(descriptor: c_int, kind: c_int) -> c_int {
     helper::stop();

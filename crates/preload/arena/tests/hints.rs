@@ -66,7 +66,7 @@ fn sites_are_met_and_no_byte_changes() {
     let (out, log) = run(Some(&path), &[], &[]).unwrap();
     assert_eq!(out, "same");
     assert!(log.contains("hints: 3 of 3 sites met, 60 objects placed"), "{log}");
-    // Of 16 MiB that the file states for the first, so much may be fast.
+    // The MiB of the first structure, 16 in the file, that may be fast.
     let fast = |log: &str| {
         log.split_once(" objects placed, ").unwrap().1.split_once(" MiB hot").unwrap().0.to_owned()
     };

@@ -115,7 +115,7 @@ pub fn all(into: &mut [(u64, u64); MOST]) -> usize {
     count.filter(|_| !is_lost()).unwrap_or(0)
 }
 
-/// From now on nothing is dropped in this process.
+/// Ends dropping in this process.
 pub fn lose() {
     LOST.store(true, Ordering::Relaxed);
 }

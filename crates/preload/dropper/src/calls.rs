@@ -86,7 +86,7 @@ pub unsafe extern "C" fn mmap(
     if !failed(mapped) {
         quietly(|| match is_shared_memory(flags, file) {
             true => areas::add(range(mapped, bytes)),
-            // Nothing is known there, unless it was given up past this library.
+            // No area is known there, unless it was given up past this library.
             false => areas::remove(range(mapped, bytes)),
         });
     }
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn mremap(
 ) -> *mut c_void {
     let _change = Change::begin();
     let from = range(old, old_bytes);
-    // Of length 0: a second mapping of what is there.
+    // A length of 0 makes a second mapping of what is there.
     let second = from.is_empty();
     let was = quietly(|| areas::contain(&if second { range(old, 1) } else { from.clone() }));
     quietly(|| {

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 /// A drop is under way; below it the number of changes under way.
 const DROPPING: u32 = 1 << 31;
 /// How long a thread sleeps before it looks whether anyone is left to wake it.
-static NAP: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 20_000_000 };
-/// Naps after which a process that is not the one the dropping thread belongs to goes on: that thread stayed in its parent.
-const NAPS: u32 = 50;
+static POLL_PERIOD: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+/// Polls after which a process that is not the one the dropping thread belongs to goes on: that thread stayed in its parent.
+const MOST_POLLS: u32 = 50;
 /// How often, and how long apart, a drop tries to begin.
 const TRIES: u32 = 100;
 static APART: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 100_000 };
@@ -26,7 +26,7 @@ pub struct Change(bool);
 impl Change {
     /// Waits until no drop is under way.
     pub fn begin() -> Change {
-        let mut naps = 0;
+        let mut polls = 0;
         loop {
             let state = STATE.load(Ordering::Relaxed);
             if state & DROPPING == 0 {
@@ -38,12 +38,12 @@ impl Change {
             // SAFETY: the word is a static; the call only compares and sleeps.
             unsafe {
                 let (word, how) = (STATE.as_ptr(), libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG);
-                libc::syscall(libc::SYS_futex, word, how, state, &raw const NAP);
+                libc::syscall(libc::SYS_futex, word, how, state, &raw const POLL_PERIOD);
             }
-            naps += 1;
+            polls += 1;
             // A child made by a bare `clone` has a copy of the word and nobody who would ever change it.
             // SAFETY: a number comes back.
-            if naps >= NAPS && unsafe { libc::getpid() } != OWNER.load(Ordering::Relaxed) {
+            if polls >= MOST_POLLS && unsafe { libc::getpid() } != OWNER.load(Ordering::Relaxed) {
                 return Change(false);
             }
         }

@@ -1,6 +1,6 @@
 //! The functions of a program that allocate, replaced: for preload libraries that want to know of its allocations.
 //!
-//! Each replacement calls the program's real allocator (the C library's, jemalloc, or what else comes next) and tells the
+//! Each replacement calls the program's real allocator (the C library's, jemalloc, or what else comes next) and notifies the
 //! library's [`Hooks`] of the object, with the address that the call returns to as its site. C++'s `new` and `delete` are
 //! replaced too, or every C++ object would come from the same site inside the C++ library.
 //!
@@ -114,7 +114,8 @@ fn file_of(address: *const c_void) -> *mut c_void {
     }
 }
 
-/// Who wants to know of allocations. Called by any thread, with what it has locked; a hook that allocates comes back here.
+/// A library that wants to know of allocations. Called by any thread, with what it has locked; a hook that allocates comes
+/// back here.
 pub trait Hooks {
     /// What is known of an object while its size changes.
     type Resized;

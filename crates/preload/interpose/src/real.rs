@@ -164,7 +164,7 @@ pub struct Next {
 }
 
 impl Next {
-    /// Of this name, which ends with a zero.
+    /// The function of this name, which ends with a zero.
     pub const fn of(name: &'static str) -> Next {
         match CStr::from_bytes_with_nul(name.as_bytes()) {
             Ok(name) => Next { name, address: AtomicUsize::new(0) },

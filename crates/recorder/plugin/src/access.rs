@@ -59,7 +59,7 @@ pub extern "C" fn update(vcpu: c_uint, info: u32, address: u64, entry: *mut c_vo
     access(vcpu, info | Expected::BOTH, address, entry);
 }
 
-/// The same as a block's first access.
+/// As [`update`], for a block's first access.
 pub extern "C" fn first_update(vcpu: c_uint, info: u32, address: u64, entry: *mut c_void) {
     first_access(vcpu, info | Expected::BOTH, address, entry);
 }

@@ -255,7 +255,7 @@ fn is_plain(instruction: &Instruction) -> bool {
             | Vmovd | Vmovq | Vmovaps | Vmovups | Vmovapd | Vmovupd | Vmovdqa | Vmovdqu
             | Vpand | Vpandn | Vpor | Vpxor | Vpcmpeqb | Vpcmpeqd | Vpminub | Vpsubb | Vpaddb
     )
-        // Of the two instructions of this name one is a string instruction.
+        // One of the two instructions of this name is a string instruction.
         || (instruction.mnemonic() == Movsd && !instruction.is_string_instruction());
     // With several threads QEMU tries this one until it succeeds.
     let is_retried = instruction.has_lock_prefix() && instruction.mnemonic() == Neg;

@@ -20,8 +20,8 @@ const MAX_PAYLOAD: usize = 600;
 /// How long a thread waits for room before it looks whether the recorder still lives, in nanoseconds.
 const WAIT_NANOS: i64 = 20_000_000;
 
-/// How long a thread that waits for room naps before it asks to be woken, in nanoseconds.
-const NAPS: [i64; 6] = [50_000, 50_000, 100_000, 200_000, 400_000, 800_000];
+/// How long a thread that waits for room sleeps before it asks to be woken, in nanoseconds.
+const SLEEPS_NS: [i64; 6] = [50_000, 50_000, 100_000, 200_000, 400_000, 800_000];
 
 /// The lanes of a process that is not recorded, or no longer.
 static UNRECORDED: [Lane; LANES] = [const {
@@ -361,7 +361,7 @@ fn slot_number(slot: &Slot) -> usize {
 
 /// Waits until `ready`; `false` when recording has ended instead.
 ///
-/// First it naps, without a word to the recorder: a thread that the recorder wakes may be put on the recorder's processor,
+/// First it sleeps, without a word to the recorder: a thread that the recorder wakes may be put on the recorder's processor,
 /// though another is idle (in virtual machines, where Linux takes one that is halted for one that is busy elsewhere). The
 /// two would then take turns. One that wakes by itself stays where it was.
 fn wait_until(mut ready: impl FnMut() -> bool) -> bool {
@@ -371,8 +371,8 @@ fn wait_until(mut ready: impl FnMut() -> bool) -> bool {
     let header = shared().header();
     // The recorder may sleep until more is handed over than there is room for.
     wake_recorder();
-    for nanos in NAPS {
-        nap(nanos);
+    for nanos in SLEEPS_NS {
+        sleep(nanos);
         if ready() {
             return true;
         }
@@ -394,7 +394,7 @@ fn wait_until(mut ready: impl FnMut() -> bool) -> bool {
     }
 }
 
-fn nap(nanos: i64) {
+fn sleep(nanos: i64) {
     let time = libc::timespec { tv_sec: 0, tv_nsec: nanos };
     // SAFETY: the time is valid for the call; what is left of it after a signal is not asked for.
     unsafe { libc::nanosleep(&time, std::ptr::null_mut()) };

@@ -49,7 +49,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// From the number in a record's head.
+    /// The operation of the number in a record's head.
     pub const fn from_raw(raw: u16) -> Option<Operation> {
         use Operation::*;
         Some(match raw {

@@ -137,12 +137,12 @@ impl Base {
         Base((slot as u64 % Base::SLOTS as u64) << Base::SLOT_SHIFT | distance & Base::DISTANCE)
     }
 
-    /// The same, of the first access of a run.
+    /// This base, of the first access of a run.
     pub const fn beginning(self) -> Base {
         Base(self.0 | Base::BEGINS)
     }
 
-    /// The same, of an access that a derived one follows.
+    /// This base, of an access that a derived one follows.
     pub const fn going_on(self) -> Base {
         Base(self.0 | Base::GOES_ON)
     }

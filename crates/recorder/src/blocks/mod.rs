@@ -63,8 +63,8 @@ impl Found {
 }
 /// The templates of all blocks seen.
 pub struct Blocks {
-    /// By the number of the entry with which it begins: a [`Found`] as a number, because zeroed memory that is never touched
-    /// costs nothing.
+    /// Templates by the number of the entry with which a block begins: a [`Found`] as a number, because zeroed memory that
+    /// is never touched costs nothing.
     index: Vec<u32>,
     templates: Vec<Template>,
     /// Instruction addresses of their accesses.

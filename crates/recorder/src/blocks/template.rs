@@ -45,7 +45,7 @@ pub struct Template {
     pub registers: Derived<REGISTERS>,
     /// Instructions after the last access.
     pub tail: u16,
-    /// From which record each access's address comes, as a permutation of halves of words: for each half its place in
+    /// The record that each access's address comes from, as a permutation of halves of words: for each half its place in
     /// four records, of which those with the sign bit are the last four.
     pub from: [[i8; 2]; LANES],
     /// What is added to it.
@@ -71,7 +71,7 @@ const fn lane(record: usize) -> usize {
 }
 
 impl Template {
-    /// Of nothing.
+    /// A template of nothing.
     pub fn new() -> Template {
         let derived = Derived { first: [NO_SOURCE; LANES], second: [NO_SOURCE; LANES], distance: [0; LANES] };
         Template {

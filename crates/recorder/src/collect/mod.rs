@@ -26,9 +26,9 @@ use terrace_trace::{Batch, BatchPool, StreamId};
 
 /// How long the first sleep lasts after something came: what a busy thread hands over comes sooner, and a process that
 /// has ended is soon noticed.
-const FIRST_NAP: Duration = Duration::from_micros(150);
+const FIRST_SLEEP: Duration = Duration::from_micros(150);
 /// Longest sleep before processes are looked at again.
-const NAP: Duration = Duration::from_millis(5);
+const LONGEST_SLEEP: Duration = Duration::from_millis(5);
 /// How long a forked process may take to register after all others have ended.
 const FORK_GRACE: Duration = Duration::from_secs(2);
 /// After this many chunks in a row, chunks being filled are looked at too, so that a slow thread does not lag.
@@ -61,7 +61,7 @@ pub struct Collector {
     /// Name of the program that is started first.
     program: String,
     chunks_in_row: u32,
-    nap: Duration,
+    sleep: Duration,
     quiet_since: Option<Instant>,
     /// Accesses delivered.
     pub(crate) accesses: u64,
@@ -95,7 +95,7 @@ impl Collector {
             warnings: Vec::new(),
             program,
             chunks_in_row: 0,
-            nap: FIRST_NAP,
+            sleep: FIRST_SLEEP,
             quiet_since: None,
             accesses: 0,
             finished: false,
@@ -156,11 +156,11 @@ impl Collector {
 
     /// Sleeps a little, or until records are handed over, and takes what there is. Delivers what is decoded if nothing
     /// came for a while.
-    pub fn nap(&mut self) {
+    pub fn sleep(&mut self) {
         self.session.wake_producers();
         let shared = self.shared();
         let sources = &self.sources;
-        self.session.wait(self.nap, || {
+        self.session.wait(self.sleep, || {
             let used = shared.header().slots_used.load(SeqCst) as usize;
             (0..used.min(SLOTS)).any(|i| {
                 let slot = shared.slot(i);
@@ -171,13 +171,13 @@ impl Collector {
             })
         });
         if self.pump(true) {
-            self.nap = FIRST_NAP;
+            self.sleep = FIRST_SLEEP;
             return;
         }
-        if self.nap == NAP {
+        if self.sleep == LONGEST_SLEEP {
             self.flush_all(false);
         }
-        self.nap = (2 * self.nap).min(NAP);
+        self.sleep = (2 * self.sleep).min(LONGEST_SLEEP);
     }
 
     /// Takes one chunk; where there is none, whatever else there is, if `partial` or if a thread waits for it. `false`

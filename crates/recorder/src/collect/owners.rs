@@ -175,7 +175,7 @@ impl Collector {
             if !ended && !replaced {
                 continue;
             }
-            // Nothing is written any more; take what is left, then see whether anything had to wait.
+            // The process writes no more; take what is left, then see whether anything had to wait.
             let slots: Vec<usize> = (0..SLOTS)
                 .filter(|&n| self.sources[n].as_ref().is_some_and(|s| s.process == index))
                 .collect();

@@ -1,9 +1,10 @@
 //! From messages to batches: two streams, the host's thread and the GPU.
 //!
-//! Buffers get addresses of their own in one address space. What the host does is held back until the next kernel begins:
-//! only then is it known by which arguments the kernel calls its buffers, which are the names of data structures. What the
-//! host does to a buffer that no kernel has taken yet is held back until one does, as pages are placed by whose they are. It
-//! is not where that would move an access beside a kernel, or away from one: such a buffer is announced later.
+//! Buffers get addresses of their own in one address space. The collector holds back what the host does until the next
+//! kernel begins: the names of data structures are the kernel's arguments, which are known only then. What the host does to
+//! a buffer that no kernel has taken yet is held back until a kernel takes it, because pages are placed by the name of their
+//! data structure. Where that would move an access beside a kernel, or away from one, nothing is held back: such a buffer is
+//! announced later.
 //!
 //! What the host does between enqueueing a kernel and blocking for it overlaps the kernel; marks say so (`queues.rs`).
 
@@ -78,7 +79,7 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Nothing happened yet.
+    /// A collector to which nothing has happened yet.
     pub fn new(program: &str, limit: Option<u64>) -> Collector {
         Collector {
             buffers: Vec::new(),
@@ -280,7 +281,7 @@ impl Collector {
                     self.announce(false);
                 }
                 Deed::Free(object) => {
-                    // Nobody will name it any more.
+                    // A freed buffer gets no name any more.
                     self.announce(self.unnamed.contains(&object));
                     let range = self.pages_of(object);
                     self.event(HOST, Event::Free { object });

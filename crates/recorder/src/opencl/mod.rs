@@ -84,7 +84,7 @@ struct Stop {
 }
 
 impl Stop {
-    /// Nothing more is read; the program runs on unrecorded.
+    /// Stops reading; the program runs on unrecorded.
     fn stop(&self) {
         self.stopped.store(true, SeqCst);
         // Fails where the program has ended, which is as good.

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 /// What is known of queues.
 #[derive(Debug, Default)]
 pub(super) struct Queues {
-    /// Those whose commands may run now, and whether the host blocks for them.
+    /// Queues whose commands may run now, and whether the host blocks for them.
     running: Vec<(u64, bool)>,
     /// The latest launch of each queue that the host has not waited for, of those that overlap.
     under_way: HashMap<u64, u64>,

@@ -161,7 +161,7 @@ fn straight(lanes: &mut [Lane], active: &[usize], emit: &mut dyn FnMut(&[LaneAcc
             Some(Step::Access(access)) => Some(access.code),
             _ => None,
         });
-        // The same in all lanes, as code is straight; else the one that was met first.
+        // The next instruction, which all lanes have in common, as code is straight; else the one that was met first.
         let Some(code) = heads.min() else { return };
         accesses.clear();
         let mut write = None;

@@ -214,7 +214,7 @@ fn the_short_ways_and_the_long_way_agree() {
     let defined = |register: u64| if register == 4 { 5 } else { register as u8 };
     let mut table = vec![Entry::UNKNOWN; 80];
     let mut left = 0;
-    // Of the run: records, accesses, and the records with which its anchors begin.
+    // The run's records, its accesses, and the records with which its anchors begin.
     let (mut made, mut accesses, mut anchors) = (0, 0, Vec::new());
     for i in 2..table.len() {
         let [base, index] = [next(16) as u8, next(16) as u8];

@@ -283,7 +283,7 @@ fn what_does_not_fit_a_gpu_is_refused() {
     assert!(seen.warnings[0].contains("true: started no OpenCL kernel"), "{:?}", seen.warnings);
 }
 
-/// Who asks for the status instead of waiting learns it, although the program ended after its recording.
+/// A caller that asks for the status instead of waiting learns it, although the program ended after its recording.
 #[test]
 fn a_program_that_ends_after_its_recording_is_noticed() {
     let script = "eval \"exec $TERRACE_OPENCL_CHANNEL>&-\"; sleep 1; exit 3";

@@ -51,7 +51,7 @@ impl Job {
             assert_eq!(read(&format!("result{step}")), expected);
         }
         assert_eq!(read("errors"), "");
-        // Nothing of the recorder stays. A recorder of another test may have removed it before us.
+        // The recorder leaves nothing behind. A recorder of another test may have removed it before us.
         let plugin = read("plugin");
         let folder = Path::new(plugin.split(',').next().unwrap()).parent().unwrap();
         assert!(folder.file_name().unwrap().to_str().unwrap().starts_with("terrace-record-"));

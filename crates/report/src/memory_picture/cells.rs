@@ -43,8 +43,8 @@ fn used(panel: &MemoryPanel) -> u64 {
     used
 }
 
-/// A cell: the look of most of its frames that are in use, the first in [`Look`]'s order where several have as many,
-/// and the quarters of it that are in use. One that is free is full of nothing.
+/// A cell: the look that most of its used frames have, and the quarters of it that are in use. Where several looks have as
+/// many frames, the first in [`Look`]'s order wins. A free cell has four quarters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cell {
     pub look: Look,

@@ -33,9 +33,9 @@ pub struct PlacementPicture {
 /// A column.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PlacementBand {
-    /// Of each row, pages in the first tier and in others.
+    /// Pages of each row in the first tier and in others.
     pub resident: Vec<[u64; 2]>,
-    /// Of each row, accesses that reached memory.
+    /// Accesses of each row that reached memory.
     pub accesses: Vec<u64>,
     /// Accesses that the first tier and others served.
     pub served: [u64; 2],
@@ -58,7 +58,7 @@ impl PlacementPicture {
         }
     }
 
-    /// The same in at most so many columns and rows.
+    /// The picture in at most so many columns and rows.
     fn reduced(&self, columns: usize, rows: usize) -> PlacementPicture {
         let join = |all: usize, most: usize| all.div_ceil(most.max(1)).max(1);
         let by_column = join(self.columns.len(), columns);

@@ -12,9 +12,9 @@ const PLACES: f64 = 190.0;
 const STRIP: f64 = 54.0;
 const GAP: f64 = 34.0;
 
-/// From the slow tiers' colour to the first tier's, in steps of a quarter: orange to blue (Okabe and Ito).
+/// Colours from the slow tiers' to the first tier's, in steps of a quarter: orange to blue (Okabe and Ito).
 const TIERS: [&str; 5] = ["#e69f00", "#e9c46f", "#c9c9c4", "#6ba7cc", "#0072b2"];
-/// From few accesses to many.
+/// Colours from few accesses to many.
 const HEAT: [&str; 4] = ["#e3dcea", "#b9a3cc", "#7d5aa0", "#3c1a5b"];
 const UP: &str = "#0072b2";
 const DOWN: &str = "#c2700a";

@@ -171,7 +171,7 @@ impl FullyAssociative {
         self.index[hole] = NIL;
     }
 
-    /// Removes every entry for whose key `keep` answers false.
+    /// Removes every entry for whose key `keep` returns false.
     pub fn retain(&mut self, mut keep: impl FnMut(u64) -> bool) {
         let doomed: Vec<u64> =
             self.nodes.iter().map(|node| node.key).filter(|&k| k != EMPTY && !keep(k)).collect();

@@ -25,8 +25,7 @@ pub fn huge_reserve<T>(vec: &mut Vec<T>) {
     *vec = larger;
 }
 
-/// Asks for huge pages behind a vector's spare memory. A kernel without them answers with an error that changes
-/// nothing.
+/// Asks for huge pages behind a vector's spare memory. A kernel without them returns an error that changes nothing.
 fn advise<T>(vec: &mut Vec<T>) {
     let spare = vec.spare_capacity_mut();
     let bytes = std::mem::size_of_val(spare);

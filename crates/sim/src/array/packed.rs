@@ -302,7 +302,7 @@ impl PackedSet<'_> {
         }
     }
 
-    /// Makes the least recently used way the most recently used, and answers it.
+    /// Makes the least recently used way the most recently used, and returns it.
     #[inline(always)]
     pub fn take_victim(&mut self) -> u32 {
         if self.layout.ways <= NARROW_MAX_WAYS {

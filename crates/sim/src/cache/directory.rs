@@ -50,7 +50,7 @@ impl<S: SharerSet> Directory<S> {
         }
     }
 
-    /// From now on no entry has to go.
+    /// Lifts the bound: no entry has to go any more.
     pub fn make_boundless(&mut self) {
         self.beyond = Some(HashMap::new());
     }
@@ -61,7 +61,7 @@ impl<S: SharerSet> Directory<S> {
         (set as usize, tag as u32, self.sets.find(set as usize, tag as u32))
     }
 
-    /// Who holds `line`; nobody when it has no entry.
+    /// The cores that hold `line`; none when it has no entry.
     #[inline]
     pub fn sharers(&self, line: CacheLine) -> Sharers<S> {
         let (set, _, way) = self.find(line);

@@ -49,7 +49,7 @@ pub struct CacheParameters {
     /// Replacement.
     #[serde(default)]
     pub replacement: Replacement,
-    /// From a line to its set.
+    /// How the set of a line is found.
     #[serde(default)]
     pub index: SetIndex,
     /// Lines that may be outstanding below this level, per core for private levels.

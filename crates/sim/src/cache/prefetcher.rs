@@ -95,7 +95,7 @@ mod tests {
         }
     }
 
-    /// The same as a list of pages, most recent last: slow and obvious.
+    /// The prefetcher as a list of pages, most recent last: slow and obvious.
     struct Naive {
         streams: Vec<(u64, u64, i64, u8)>,
         degree: u64,

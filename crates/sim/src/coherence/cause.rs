@@ -1,4 +1,4 @@
-//! Who changed page-table entries, and what it came to.
+//! The causes of changes of page-table entries, and what the changes came to.
 
 use terrace_model::{Stats, Time, Unit};
 

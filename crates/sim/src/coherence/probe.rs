@@ -30,7 +30,7 @@ impl Resolution {
         Resolution { kept, exact: all }
     }
 
-    /// The same for all entries of a line at once.
+    /// This resolution for all entries of a line at once.
     pub fn by_line(&self) -> Resolution {
         let line = u64::MAX << LINE_BITS;
         Resolution { kept: self.kept & line, exact: self.exact & line }
@@ -54,9 +54,9 @@ impl Resolution {
 pub enum ProbeSets {
     /// All of them.
     All,
-    /// Those of these numbers.
+    /// The sets of these numbers.
     Listed(Vec<u16>),
-    /// Those that pages may be in whose numbers, or their numbers' lowest bits, are these: below `modulo`, a power of two.
+    /// The sets that may hold pages whose numbers, or their numbers' lowest bits, are these: below `modulo`, a power of two.
     Cut {
         /// What is left of the page numbers.
         numbers: Vec<u16>,

@@ -27,7 +27,7 @@ pub trait Hits {
     /// Access number `at`, if it is there and a hit.
     fn get(&mut self, at: usize) -> Option<Hit>;
 
-    /// The access that [`Hits::get`] answered last was made.
+    /// Counts the access that [`Hits::get`] returned last as made.
     fn count(&mut self);
 }
 

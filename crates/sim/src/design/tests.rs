@@ -430,7 +430,7 @@ fn the_order_of_options_does_not_matter_where_one_starts_a_table_anew() {
     let sets = [("os.placement.first", "80"), ("os.placement.group", "100"), ("os.placement.kind", "ratio")];
     let ratio = resolve("native-4k", Some("xeon-5218-dcpmm"), &sets).unwrap();
     assert_eq!(ratio.design.os.placement, Placement::Ratio { first: 80, group: 100 });
-    // Of two that say the same, the later one counts.
+    // Where two settings say the same, the later one counts.
     let sets = [("device.dram.preset", "hbm2"), ("device.dram.preset", "ddr4-2133")];
     let later = resolve("all-slow", None, &sets).unwrap();
     let alone = resolve("all-slow", None, &sets[1..]).unwrap();

@@ -98,7 +98,7 @@ impl Agenda {
     }
 }
 
-/// The same by looking at every core: the slow reference.
+/// The next core, found by looking at every core: the slow reference.
 #[cfg(any(test, debug_assertions))]
 pub(super) fn next_by_scan(
     cores: usize,

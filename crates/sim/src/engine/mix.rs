@@ -275,7 +275,7 @@ impl Engine<'_> {
         Ok(true)
     }
 
-    /// Nothing stays of a program: streams leave their cores, and memory that its input did not free is freed by `core`.
+    /// Clears a program away: streams leave their cores, and memory that its input did not free is freed by `core`.
     fn clear(&mut self, program: usize, core: CoreId) -> Result<(), SimError> {
         let programs = self.streams.programs.len();
         let is_other = |stream: usize| stream % programs != program;

@@ -141,7 +141,7 @@ impl Engine<'_> {
     /// The policy is called, or one of its orders goes on, whichever is due first.
     fn act<const F: u8>(&mut self, now: Time) {
         self.note_busy_cores();
-        // Of those that are due at the same time the first; the hypervisor's is last.
+        // The first of those that are due at the same time goes on; the hypervisor's is last.
         let all = self.tiering.iter_mut().chain(&mut self.host_tiering);
         let Some(tiering) = all.min_by_key(|tiering| tiering.due().unwrap_or(Time::MAX)) else { return };
         let system = tiering.state.system;
@@ -236,7 +236,8 @@ impl Engine<'_> {
         });
     }
 
-    /// Nothing of a program can run but streams that wait for events which nobody is left to apply: the input lost them.
+    /// Gives up waiting where only streams of a program could run that wait for events which nobody is left to apply: the
+    /// input lost them.
     fn give_up_waiting(&mut self, program: usize) {
         let needed = |&stream: &usize| self.streams.streams[stream].current.as_ref().map_or(0, |b| b.after);
         let of_program = self.blocked.iter().filter(|&&stream| self.streams.program_of(stream) == program);

@@ -185,7 +185,8 @@ impl GlobalOrder {
         }
     }
 
-    /// Nobody will ever apply the events up to `sequence` that are missing (the input begins after them, or lost them).
+    /// Gives up the missing events up to `sequence`, which nobody will ever apply (the input begins after them, or lost
+    /// them).
     pub fn give_up_before(&mut self, sequence: u64) {
         self.watermark = self.watermark.max(sequence);
         let later = self.beyond.split_off(&(self.watermark + 1));

@@ -7,7 +7,7 @@ use crate::os::OsError;
 use crate::tiering::Tiering;
 use terrace_model::{Frame, SpaceId, Time, VirtAddr};
 
-/// Who asks, and the rest of the machine.
+/// The space that asks, and the rest of the machine.
 pub struct Around<'a> {
     pub machine: &'a mut Machine,
     pub tiering: Option<&'a mut Tiering>,

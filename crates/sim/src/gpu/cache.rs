@@ -70,7 +70,7 @@ impl SectorCache {
         Some(dirty)
     }
 
-    /// Those lines leave of which nothing was written.
+    /// Removes the clean lines that match.
     pub fn remove_where(&mut self, leaves: impl Fn(GpuLine) -> bool) {
         for way in self.all.iter_mut().filter(|way| way.line != EMPTY && way.dirty == 0 && leaves(way.line)) {
             *way = Way { line: EMPTY, valid: 0, dirty: 0, ..*way };

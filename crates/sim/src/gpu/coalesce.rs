@@ -53,7 +53,7 @@ pub enum Step {
 pub struct WarpWork {
     /// In order.
     pub steps: Vec<Step>,
-    /// Of all steps.
+    /// Transactions of all steps.
     pub transactions: Vec<Transaction>,
 }
 

@@ -203,7 +203,7 @@ impl Paths {
     fn drop_page(&mut self, frame: Frame, but: Option<usize>) {
         for cache in self.caches() {
             for line in GpuLine::of_frame(frame) {
-                // Nothing of it was written here.
+                // These caches hold no written sectors of the line.
                 cache.remove(line);
             }
         }

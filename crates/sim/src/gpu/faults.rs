@@ -19,7 +19,7 @@ use terrace_model::{PageId, Time};
 /// The faults that SMs have pending.
 #[derive(Debug)]
 pub struct PendingFaults {
-    /// Of each SM.
+    /// Pending faults of each SM.
     faults: Vec<Outstanding>,
     /// Until when each SM issues nothing.
     blocked: Vec<Time>,
@@ -60,7 +60,7 @@ impl PendingFaults {
 pub struct FirstTouchCounters {
     /// Accesses that waited for a page that another access had touched first.
     pub joined: u64,
-    /// From touch to page, summed over faults.
+    /// Time from touch to page, summed over faults.
     pub time: Time,
 }
 

@@ -22,7 +22,7 @@ impl Engine {
         let begin = self.prepare_kernel(space, self.now)?;
         self.sms.begin_kernel(begin);
         self.now = begin;
-        self.tell_agent(Agent::Gpu);
+        self.set_agent(Agent::Gpu);
         Ok(())
     }
 
@@ -81,7 +81,7 @@ impl Engine {
     /// All of the kernel that runs is done.
     pub(super) fn kernel_is_over(&mut self) {
         let Some(began) = self.began.take() else { return };
-        self.tell_agent(Agent::Cpu);
+        self.set_agent(Agent::Cpu);
         self.now = self.now.max(self.sms.now);
         self.series(Series::end);
         self.paths.end_kernel();

@@ -41,11 +41,11 @@ impl Engine {
         self.tiering.as_ref().and_then(Tiering::due)
     }
 
-    /// Nobody can go on before a page has arrived: what is due next is done.
+    /// Does what is due next where nobody can go on before a page has arrived.
     pub(super) fn wait_for_page(&mut self) {
         match self.policy_due() {
             Some(due) => self.act(due.max(self.sms.now)),
-            // Nothing is on its way: whoever waits may look again.
+            // No page is on its way: whoever waits may look again.
             None => drop(self.sms.wake(None, self.sms.now)),
         }
     }
@@ -100,8 +100,8 @@ impl Engine {
         }
     }
 
-    /// Who accesses memory from now on, as reported to policies.
-    pub(super) fn tell_agent(&mut self, agent: Agent) {
+    /// Sets the agent that accesses memory from now on, as reported to policies.
+    pub(super) fn set_agent(&mut self, agent: Agent) {
         if let Some(tiering) = &mut self.tiering {
             tiering.state.agent = match agent {
                 Agent::Cpu => terrace_policy::Agent::Cpu(0),

@@ -9,8 +9,9 @@
 //! one again. So inputs without enqueued kernels are simulated as if this file did not exist.
 //!
 //! **Left open by inputs, and chosen here.** Each thread has a core while there are as many. What changes the address space
-//! comes after all that was read before it. Of a queue longer than [`MOST_QUEUED`], what is known is done first, although
-//! somebody whose input has yet to come may be earlier; it goes on then at the time that was reached.
+//! comes after all that was read before it. When a queue grows longer than [`MOST_QUEUED`], its known accesses are simulated
+//! first, although a thread whose input has yet to come may be earlier; that thread then goes on at the time that was
+//! reached.
 
 use super::queues::{Deed, OfGpu, Overlap, Queue, steps};
 use super::state::Engine;
@@ -23,17 +24,17 @@ use terrace_trace::Agent;
 /// Accesses of threads and instructions of warps that are queued at most while others are waited for: about 100 MiB.
 const MOST_QUEUED: usize = 4 << 20;
 
-/// What a thread does at once at most, before it is looked after others.
+/// Accesses that a thread makes in a row at most, before others may go on.
 const TURN: usize = 1024;
 
-/// Who goes on.
+/// The thread or GPU that goes on.
 #[derive(Clone, Copy, Debug)]
 enum Who {
     Thread(usize),
     Gpu,
 }
 
-/// When somebody goes on.
+/// When a thread or the GPU goes on.
 #[derive(Clone, Copy, Debug)]
 enum Next {
     At(Time),
@@ -162,7 +163,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Nothing overlaps any more.
+    /// Ends the overlap of threads and kernels.
     pub(super) fn end_overlap(&mut self) -> Result<(), SimError> {
         if self.overlap.is_none() {
             return Ok(());
@@ -179,7 +180,7 @@ impl Engine {
         self.catch_up()?;
         self.overlap = None;
         self.threads.truncate(1);
-        self.tell_agent(Agent::Cpu);
+        self.set_agent(Agent::Cpu);
         Ok(())
     }
 
@@ -197,7 +198,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Who goes on, when, and when the next after it does; nobody where that is not known.
+    /// The thread or GPU that goes on, when it does, and when the next after it does; none where that is not known.
     fn earliest(&self, suffices: bool) -> Option<(Who, Time, Time)> {
         let overlap = self.overlap.as_deref()?;
         let suffices = suffices || overlap.queued > MOST_QUEUED;
@@ -210,7 +211,7 @@ impl Engine {
                 Next::Unknown(time) if !suffices => (time, false),
                 _ => continue,
             };
-            // Of equal times the first counts: a kernel begins before the thread that enqueued it goes on.
+            // At equal times the first counts: a kernel begins before the thread that enqueued it goes on.
             if first.1.is_none() || time < first.0 {
                 until = first.0;
                 first = (time, Some(who), known);
@@ -273,7 +274,7 @@ impl Engine {
             }
         }
         if !self.sms.is_idle() {
-            self.tell_agent(Agent::Gpu);
+            self.set_agent(Agent::Gpu);
             return if self.sms.next().is_none_or(|next| next <= until) { self.step(until) } else { Ok(()) };
         }
         if let Some(OfGpu::End) = overlap.gpu.pop_front() {
@@ -292,7 +293,7 @@ impl Engine {
 
     /// A thread goes on until another has to, or it waits.
     fn thread_goes_on(&mut self, at: usize, until: Time) -> Result<(), SimError> {
-        self.tell_agent(Agent::Cpu);
+        self.set_agent(Agent::Cpu);
         for _ in 0..TURN {
             let Some(overlap) = &mut self.overlap else { return Ok(()) };
             let queue = &mut overlap.queues[at];

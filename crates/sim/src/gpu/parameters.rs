@@ -43,12 +43,12 @@ pub struct GpuParameters {
     pub fault: GpuFaultParameters,
 }
 
-/// What a page costs that the GPU touches first.
+/// Costs of a page that the GPU touches first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
 #[serde(default, deny_unknown_fields)]
 pub struct GpuFaultParameters {
-    /// From the touch to the system's answer: 20 to 40 us where programs leave memory to the system. At zero they allocate
-    /// before kernels run, and a first touch takes `os.fault_cost` as one of the host does.
+    /// Time from the touch to the system's answer: 20 to 40 us where programs leave memory to the system. At zero they
+    /// allocate before kernels run, and a first touch takes `os.fault_cost` as one of the host does.
     #[parameter(default = "0 ns", range = "0 ns"..="1 s", source = "Agarwal 2017, section 5.2.3: 20 us")]
     pub latency: Time,
     /// Faults that an SM may have pending; with one more it issues nothing.
@@ -67,7 +67,7 @@ pub struct GpuL1Parameters {
     /// Ways of a set.
     #[parameter(range = 1..=256)]
     pub ways: u32,
-    /// Of a hit.
+    /// Latency of an L1 hit.
     #[parameter(range = "0 cycles"..="1000000 cycles")]
     pub latency: Cycles,
     /// Lines that may be on their way.
@@ -89,18 +89,18 @@ pub struct GpuL2Parameters {
     /// Ways of a set.
     #[parameter(range = 1..=256)]
     pub ways: u32,
-    /// Of a hit, the way there and back through the interconnect included.
+    /// Latency of an L2 hit, with the way there and back through the interconnect.
     #[parameter(range = "0 cycles"..="1000000 cycles")]
     pub latency: Cycles,
     /// Lines of one slice that may be on their way from memory.
     #[parameter(range = 1..=16384)]
     pub outstanding: u32,
-    /// What a store does that misses.
+    /// What a store miss does.
     #[serde(default)]
     pub write_allocate: WriteAllocate,
 }
 
-/// What a store does that misses in a slice.
+/// What a store miss does in a slice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Choice)]
 #[serde(rename_all = "kebab-case")]
 pub enum WriteAllocate {
@@ -119,10 +119,10 @@ pub struct GpuTlbParameters {
     /// Entries.
     #[parameter(range = 0..=32_767)]
     pub entries: u32,
-    /// Of a miss: a walk by the GPU's memory-management unit.
+    /// Latency of a miss: of a walk by the GPU's memory-management unit.
     #[parameter(range = "0 cycles"..="1000000 cycles")]
     pub miss_latency: Cycles,
-    /// For so long the whole GPU stalls when a page that it has touched changes its place.
+    /// Time that the whole GPU stalls when a page that it has touched moves.
     #[parameter(range = "0 cycles"..="1000000 cycles")]
     pub shootdown: Cycles,
 }

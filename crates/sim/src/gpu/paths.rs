@@ -24,15 +24,15 @@ pub struct PathCounters {
     pub sectors: u64,
     /// Loads that found their line in the SM's cache.
     pub l1_hits: u64,
-    /// Those that did not.
+    /// Loads that did not find their line there.
     pub l1_misses: u64,
     /// Loads and stores that found what they need in a slice; a store needs nothing but room.
     pub l2_hits: u64,
-    /// Those that did not.
+    /// Loads and stores that did not find what they need there.
     pub l2_misses: u64,
     /// Translations that an SM held.
     pub tlb_hits: u64,
-    /// Those that were walked for.
+    /// Translations that were walked for.
     pub tlb_misses: u64,
     /// Pages that the GPU touched first.
     pub faults: u64,

@@ -32,7 +32,7 @@ pub(super) struct Queue {
     pub deeds: VecDeque<Deed>,
     /// The thread waits until so many kernels are over, from that time on.
     pub waits: Option<(u64, Time)>,
-    /// Nothing comes any more.
+    /// The input of this queue has ended.
     pub ended: bool,
 }
 

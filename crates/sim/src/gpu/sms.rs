@@ -107,7 +107,7 @@ impl Sms {
         }
     }
 
-    /// Nothing of a kernel runs or waits; the next begins at `now`.
+    /// Begins the next kernel at `now`, when no part of a kernel runs or waits.
     pub fn begin_kernel(&mut self, now: Time) {
         self.now = self.now.max(now);
         for sm in &mut self.sms {

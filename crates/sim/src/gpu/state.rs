@@ -17,7 +17,7 @@ use terrace_trace::Agent;
 pub struct ManageCounters {
     /// Pages that changed their place and that the GPU had touched.
     pub shootdowns: u64,
-    /// Those that it had not.
+    /// Pages that changed their place and that the GPU had not touched.
     pub avoided: u64,
     /// For how long the whole GPU stalled.
     pub stalled: Time,

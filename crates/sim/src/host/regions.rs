@@ -110,7 +110,7 @@ impl RegionCache {
         self.leaf_from_root(table, space, addr)
     }
 
-    /// The same by all tables; what maps the region is known afterwards.
+    /// The leaf that maps `addr`, looked up from the root; the cache of regions then knows what maps the region.
     #[inline(never)]
     pub fn leaf_from_root(&mut self, table: &PageTable, space: SpaceId, addr: VirtAddr) -> Option<Leaf> {
         let leaf = table.find(addr)?;

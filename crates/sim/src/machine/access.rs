@@ -73,8 +73,8 @@ impl<const F: u8> Site<'_, F> {
         }
     }
 
-    /// The same under virtually tagged caches: L1 and L2 need no translation; beyond them it runs beside the last
-    /// level's lookup, or after it. Where permissions are in the TLB, the last level's answer waits for it.
+    /// An access under virtually tagged caches: L1 and L2 need no translation; beyond them it runs beside the last level's
+    /// lookup, or after it. Where permissions are in the TLB, the last level's answer waits for it.
     fn access_virtual_line<T: Translation>(
         &mut self,
         own: &mut Own<'_, T>,

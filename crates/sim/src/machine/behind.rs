@@ -31,7 +31,7 @@ pub(super) struct Behind<'a, K: KernelState + ?Sized> {
     pub kernel: &'a mut K,
     pub os: &'a mut Os,
     pub memory: &'a mut TieredMemory,
-    /// Who says where new memory shall lie, if anybody does.
+    /// The policy that says where new memory shall lie, if there is one.
     pub placer: Option<&'a mut dyn Placer>,
     /// When the translation that runs beside the last level's lookup is done.
     pub translated: Time,
@@ -119,7 +119,7 @@ impl<K: KernelState + ?Sized> Below for Behind<'_, K> {
     }
 }
 
-/// The same for a shorter time.
+/// Borrows the placer again for a shorter time.
 fn reborrow<'a>(placer: &'a mut Option<&mut dyn Placer>) -> Option<&'a mut dyn Placer> {
     placer.as_mut().map(|placer| &mut **placer as &mut dyn Placer)
 }

@@ -57,7 +57,7 @@ impl Machine {
         self.complete_changes(System::Hypervisor, cause, core, now, changes)
     }
 
-    /// The same of either operating system, by a kernel thread on a processor of its own.
+    /// Completes what changed in either operating system's page table, by a kernel thread on a processor of its own.
     pub fn complete_of(&mut self, system: System, cause: Cause, now: Time) -> Completed {
         match system {
             System::Programs => self.complete(cause, None, now),
@@ -166,7 +166,7 @@ impl Machine {
             None => spaces.iter().for_each(|space| self.scheme.forget(*space, EVERYTHING)),
         }
         for (id, core) in CoreId::number(&mut self.cores) {
-            // Who is not interrupted goes on with what it has in flight.
+            // A core that is not interrupted goes on with what it has in flight.
             if pending.targets.contains(&id) && pending.bill.interrupt > Time::ZERO {
                 core.pipeline.drain();
                 core.pipeline.kernel(pending.bill.interrupt);
@@ -275,7 +275,7 @@ impl<const F: u8> Site<'_, F> {
 }
 
 impl<const F: u8> Site<'_, F> {
-    /// The same for what an EPT violation changed in the hypervisor's page table.
+    /// Completes what an EPT violation on this core changed in the hypervisor's page table.
     pub(super) fn complete_host<T: Translation>(&mut self, own: &mut Own<'_, T>, cause: Cause) {
         let Some(hypervisor) = &mut self.shared.hypervisor else { return };
         let changes = std::mem::take(&mut hypervisor.os.changes);
@@ -374,7 +374,7 @@ impl Shared {
                             pages.push((page.space, AddressRange::new(page.addr().0, size.bytes())));
                         }
                     }
-                    // Nobody translates to them but walks, by the nested TLB and the page-walk cache.
+                    // Only walks translate to them, by the nested TLB and the page-walk cache.
                     Owner::Table => tables = true,
                     Owner::Kernel | Owner::Cache(_) => {}
                     Owner::Taken => return None,
@@ -486,7 +486,7 @@ impl Shared {
         self.caches.access(core, line, true, now, by, &mut below)
     }
 
-    /// The same by a processor that is none of the design's cores.
+    /// A processor that is none of the design's cores stores to a line of a page table.
     fn store_from_outside<K: KernelState + ?Sized>(&mut self, kernel: Option<&mut K>, line: Line, now: Time) {
         let Some(kernel) = kernel else {
             return self.caches.store_from_outside(line.in_caches(), now, &mut self.memory);

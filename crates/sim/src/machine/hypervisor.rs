@@ -73,11 +73,11 @@ pub(crate) struct Hypervisor {
     /// Virtual CPUs of each virtual machine.
     pub vcpus: usize,
     pub of_vm: Vec<OfVm>,
-    /// From the guest into the hypervisor and back.
+    /// Time from the guest into the hypervisor and back.
     pub vm_exit: Time,
     /// A page fault of the hypervisor's, without the exit and the zeroing.
     fault: Time,
-    /// From the guest into the hypervisor and back for a call of the guest's.
+    /// Time from the guest into the hypervisor and back for a call of the guest's.
     pub hypercall: Time,
     pub exits: Exits,
     pub hypercalls: Hypercalls,
@@ -126,7 +126,7 @@ fn preallocate(os: &mut Os, space: SpaceId, range: AddressRange, tier: Option<Ti
         let fault = os.fault(space, addr, wish.as_slice());
         addr += fault.map_err(|e| format!("vm.preallocated: {e}"))?.size.bytes();
     }
-    // Nothing has run yet that could hold translations or pay for a fault.
+    // No program has run yet that could hold translations or pay for a fault.
     os.changes = Default::default();
     os.counters = Default::default();
     Ok(())
@@ -321,7 +321,7 @@ impl Hypervisor {
             from = addr;
         }
         self.os.counters = before;
-        // Nobody made these stores, and nothing was there before.
+        // No core made these stores, and nothing was there before.
         self.os.changes = Default::default();
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Who manages memory while the programs run: what faults, walks and accesses ask and report.
+//! The interface to the manager of memory while the programs run: what faults, walks and accesses ask and report.
 
 use crate::os::{Fault, Leaf, Os, OsError};
 use crate::translate::Placer;
@@ -45,7 +45,7 @@ pub(crate) trait Manager: Placer {
     fn reached_memory(&mut self, space: SpaceId, addr: VirtAddr, write: bool) -> Time;
 }
 
-/// Who manages memory, as far as new pages go.
+/// The manager of memory, as far as new pages go.
 pub(super) fn placer<'a>(manager: &'a mut Option<&mut dyn Manager>) -> Option<&'a mut dyn Placer> {
     manager.as_mut().map(|manager| &mut **manager as &mut dyn Placer)
 }

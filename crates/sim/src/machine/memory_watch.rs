@@ -22,7 +22,8 @@ pub struct MemoryWatch {
 }
 
 impl MemoryWatch {
-    /// Nothing was carried. `tiers` says where each is at home, and which way requests from elsewhere cross the link.
+    /// A watch that has seen no traffic. `tiers` says where each is at home, and which way requests from elsewhere cross the
+    /// link.
     pub fn new(tiers: impl Iterator<Item = (NodeId, Option<Way>)>, overhead: u64) -> MemoryWatch {
         let tiers: Vec<_> = tiers.map(|(home, way)| Crossing { home, way }).collect();
         MemoryWatch { series: Series::new(2 * tiers.len() + 2), tiers, overhead }

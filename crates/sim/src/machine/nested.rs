@@ -244,7 +244,7 @@ impl<const F: u8> Site<'_, F> {
         (place, at)
     }
 
-    /// The same by the hypervisor's table.
+    /// Translates a guest-physical address by the hypervisor's table.
     fn walk_hypervisor<T: Translation>(
         &mut self,
         kernel: &mut T::Kernel,

@@ -52,7 +52,7 @@ impl<const F: u8> Site<'_, F> {
         self.host_entry(&leaf, addr, leaf.size.index() as u32 + 1)
     }
 
-    /// The same for a whole walk, which fetched the guest's entries from level `start` down to `leaf`'s.
+    /// Tags the entries that a whole walk has filled: it fetched the guest's entries from level `start` down to `leaf`'s.
     pub(super) fn tag_fill_of_guest<T: Translation>(
         &mut self,
         scheme: &mut T,

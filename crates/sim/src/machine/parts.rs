@@ -114,7 +114,7 @@ impl Shared {
         }
     }
 
-    /// The same, to change it.
+    /// As [`Shared::system`], to change it.
     pub fn system_mut(&mut self, system: System) -> &mut Os {
         match (&mut self.hypervisor, system) {
             (Some(hypervisor), System::Hypervisor) => &mut hypervisor.os,

@@ -8,7 +8,7 @@ use terrace_model::{CoreId, SpaceId};
 /// Translations that cores have to drop before they run again.
 #[derive(Debug)]
 pub(crate) struct Pending {
-    /// Whose page table changed: of the hypervisor's, the spaces are its own.
+    /// The system whose page table changed: for the hypervisor's, the spaces are its own.
     pub(super) system: System,
     pub(super) stale: Vec<StalePages>,
     pub(super) spaces: Vec<SpaceId>,

@@ -92,7 +92,7 @@ impl Machine {
     /// Cores handle the messages of the directory. Returns the most sets that one of them searched in a row; none where
     /// nobody was notified of a store.
     pub(super) fn handle_messages(&mut self) -> Option<u64> {
-        self.tell_ranges_of_others();
+        self.notify_ranges_of_others();
         let mut longest = None;
         while self.shared.caches.has_messages() {
             let messages = self.shared.caches.take_messages();
@@ -103,7 +103,7 @@ impl Machine {
                 }
             }
             let Some(hardware) = &mut self.shared.hardware else { continue };
-            // Whoever had translations of a line without an entry has handled that.
+            // A core that had translations of a line without a directory entry has dropped them.
             for message in messages.iter().filter(|message| message.reason == Reason::BackInvalidation) {
                 hardware.forget(message.line.as_physical());
             }
@@ -162,7 +162,7 @@ impl Machine {
             let mut longest = self.probe_locally(core, line);
             let mut answered = at;
             let remote = self.handle_messages();
-            let (sent, of_ranges) = self.tell_ranges(core, line, entries);
+            let (sent, of_ranges) = self.notify_ranges(core, line, entries);
             if sent || remote.is_some() {
                 answered += self.shared.round_trip();
             }
@@ -215,7 +215,7 @@ impl Machine {
     fn store_in_hardware(&mut self, cause: Cause, core: Option<CoreId>, line: Line, now: Time) {
         let Machine { cores, shared, .. } = self;
         if !shared.has_caches {
-            shared.caches.tell_sharers(line.in_caches(), core);
+            shared.caches.notify_sharers(line.in_caches(), core);
             return;
         }
         let Some(id) = core else {
@@ -238,7 +238,7 @@ impl Machine {
 }
 
 impl<const F: u8> Site<'_, F> {
-    /// The same for a fault or a trap on this core. Other cores handle its messages before they run again.
+    /// Completes in hardware what a fault or a trap here changed. Other cores handle its messages before they run again.
     pub(super) fn complete_in_hardware<T: Translation>(
         &mut self,
         own: &mut Own<'_, T>,
@@ -264,17 +264,17 @@ impl<const F: u8> Site<'_, F> {
                     &mut shared.memory,
                 );
             } else {
-                shared.caches.tell_sharers(line.in_caches(), Some(self.id));
+                shared.caches.notify_sharers(line.in_caches(), Some(self.id));
             }
-            let mut tells = !before && shared.caches.has_messages();
+            let mut sends = !before && shared.caches.has_messages();
             let mut structures = Structures::of(own.scheme.tlbs_mut(), self.core);
             // Other cores search the same sets.
             let longest = shared.probe_own(&mut structures, self.id, line);
-            let (sent, of_ranges) = self.tell_ranges(own, line, entries);
-            tells |= sent;
+            let (sent, of_ranges) = self.notify_ranges(own, line, entries);
+            sends |= sent;
             let longest = longest.max(of_ranges);
             let shared = &*self.shared;
-            let trip = if tells { shared.round_trip() } else { Time::ZERO };
+            let trip = if sends { shared.round_trip() } else { Time::ZERO };
             acknowledged = acknowledged.max(now + trip + shared.probe_time(longest));
         }
         let waits = if changes.stale.is_empty() { Time::ZERO } else { acknowledged.saturating_sub(now) };
@@ -366,7 +366,7 @@ impl<const F: u8> Site<'_, F> {
         let done = if F == FULL {
             shared.caches.access(self.id, named, true, now, Initiator::Walk, &mut shared.memory).done
         } else {
-            shared.caches.tell_sharers(line.in_caches(), Some(self.id));
+            shared.caches.notify_sharers(line.in_caches(), Some(self.id));
             now + shared.timing.llc
         };
         if hardware.ignores_walkers() {

@@ -12,7 +12,7 @@ use terrace_model::{CoreId, Line};
 impl Machine {
     /// Entries of a line were stored to, by a core or from beside. Returns whether another core got a message, and the most
     /// sets of a structure that were searched.
-    pub(super) fn tell_ranges(&mut self, by: Option<CoreId>, line: Line, entries: u8) -> (bool, u64) {
+    pub(super) fn notify_ranges(&mut self, by: Option<CoreId>, line: Line, entries: u8) -> (bool, u64) {
         let Machine { cores, shared, scheme, .. } = self;
         let Some(hardware) = shared.hardware.as_mut().filter(|hardware| hardware.has_ranges) else {
             return (false, 0);
@@ -34,7 +34,7 @@ impl Machine {
     }
 
     /// Cores handle the stores that others made since the last time.
-    pub(super) fn tell_ranges_of_others(&mut self) {
+    pub(super) fn notify_ranges_of_others(&mut self) {
         let Machine { cores, shared, scheme, .. } = self;
         let Some(hardware) = &mut shared.hardware else { return };
         for (by, store) in std::mem::take(&mut hardware.unhandled) {
@@ -46,8 +46,8 @@ impl Machine {
 }
 
 impl<const F: u8> Site<'_, F> {
-    /// The same for a fault or a trap on this core: the others handle it before they run again.
-    pub(super) fn tell_ranges<T: Translation>(
+    /// Notifies the other cores of a store by a fault or a trap on this core: they handle it before they run again.
+    pub(super) fn notify_ranges<T: Translation>(
         &mut self,
         own: &mut Own<'_, T>,
         line: Line,

@@ -177,8 +177,8 @@ impl<const F: u8> Site<'_, F> {
         self.core.pipeline.access(write, timeline(now, now, served));
     }
 
-    /// The same over several lines of the page; the translation was counted for the first one. It is done when the last
-    /// line is.
+    /// An access over several lines of the page; the translation was counted for the first one. The access is done when its
+    /// last line is.
     #[inline(always)]
     fn access_translated_lines<T: Translation>(
         &mut self,

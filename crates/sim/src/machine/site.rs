@@ -18,9 +18,9 @@ pub(crate) struct Site<'a, const F: u8> {
     pub id: CoreId,
     pub core: &'a mut Core,
     pub shared: &'a mut Shared,
-    /// Who manages memory, if anybody does.
+    /// The manager of memory, if there is one.
     pub manager: Option<&'a mut dyn Manager>,
-    /// Who manages the hypervisor's memory, if anybody does.
+    /// The manager of the hypervisor's memory, if there is one.
     pub host_manager: Option<&'a mut dyn Manager>,
 }
 

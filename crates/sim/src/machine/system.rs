@@ -15,7 +15,7 @@ pub(crate) enum System {
 /// A page that a thread waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StoppedAt {
-    /// Whose page table maps it.
+    /// The system whose page table maps the page.
     pub system: System,
     /// The page's space in that system.
     pub space: SpaceId,

@@ -473,7 +473,7 @@ mod tests {
         // 16 B of a request and 80 B of a line at 128 GB/s, and 71.4 ns for both ways.
         let crossing = 71.4 + 16.0 / 128.0 + 80.0 / 128.0;
         for (line, own, other) in [(of_gpu, NodeId::GPU, NodeId::CPU), (of_cpu, NodeId::CPU, NodeId::GPU)] {
-            // The same row is open each time.
+            // The row of the first read is open each time.
             read(&mut memory, line, own, 1000);
             let near = read(&mut memory, line + 1, own, 1500);
             let far = read(&mut memory, line + 2, other, 2000);

@@ -102,7 +102,7 @@ impl Core {
         self.flush_walk_cache_of(of_vms);
     }
 
-    /// The same of the page-walk cache alone.
+    /// Drops what the page-walk cache holds of virtual machines.
     pub(super) fn flush_walk_cache_of(&mut self, of_vms: &OfVms) {
         match of_vms.everything {
             true => self.page_walk_cache.flush(),

@@ -18,7 +18,7 @@ use terrace_model::{Frame, PageSize, PhysAddr, SpaceId, Time, VirtAddr};
 const FAULT_FRAMES: u64 = 5;
 /// Entries of page tables by their level.
 const LEVELS: [&str; 6] = ["page table", "level 1", "level 2", "level 3", "level 4", "level 5"];
-/// The same of a guest.
+/// Entries of a guest's page tables by their level.
 const GUEST_LEVELS: [&str; 6] = [
     "guest's table",
     "guest, level 1",

@@ -113,7 +113,7 @@ impl<const F: u8> Site<'_, F> {
         if let Some(steps) = &mut shared.observers.steps {
             steps.add(Stage::Kernel, "page fault", begin, core.pipeline.now);
         }
-        // Nobody writes faster than memory takes it. The way there is not waited for: writes follow each other.
+        // Writes go no faster than memory takes them. The way there is not waited for: writes follow each other.
         let first = lines.map_or(fault.frame.line(), |[to, _]| to.runs[0]);
         let handed_over = filled.taken.saturating_sub(shared.memory.round_trip(first));
         core.pipeline.wait_for_memory(handed_over.saturating_sub(core.pipeline.now));

@@ -31,7 +31,7 @@ const NO_ROW: u64 = u64::MAX;
 const SCHEDULED_ROWS: usize = 8;
 
 /// A late read waits as long for its row where that is scheduled to open: a microsecond in femtoseconds, some twenty rows.
-const ROW_PATIENCE: u64 = 1_000_000_000;
+const LONGEST_ROW_WAIT: u64 = 1_000_000_000;
 /// Writes of one moment may come apart by this, under the heaviest load: 10 µs in femtoseconds. Further ahead is only the
 /// kernel that zeroes or copies a huge page in one go. The queue keeps rows together, so that as many as can go through it.
 const AHEAD_LIMIT: u64 = 10_000_000_000;
@@ -385,7 +385,7 @@ impl BankedChannel {
                 || bank.scheduled.iter().all(|earlier| earlier.row != place.row || now >= earlier.closes)
         );
         let cells = &timing.segments[usize::from(segment)];
-        let soon = if late > 0 { slot + ROW_PATIENCE } else { u64::MAX };
+        let soon = if late > 0 { slot + LONGEST_ROW_WAIT } else { u64::MAX };
         if !refreshed
             && now < bank.all_closed
             && let Some(earlier) = (bank.scheduled.iter_mut())

@@ -11,7 +11,7 @@ const SEARCHED: u64 = 8;
 /// the stretch. Resources that work side by side lie side by side, as what comes next is about the same time.
 #[derive(Clone, Debug)]
 pub(super) struct Calendar {
-    /// Of each stretch the lower half of its number, and what is booked of each resource.
+    /// For each stretch: the lower half of its number, and the booked time of each resource.
     stretches: Box<[u32]>,
     resources: usize,
 }
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn what_is_booked_is_not_idle() {
         let mut calendar = Calendar::default();
-        // Of the first two stretches 100 ns are left, behind 168.
+        // The first two stretches have 100 ns left, behind 168.
         calendar.book(0, 0, 168 * NS);
         let latest = 2 << STRETCH;
         assert_eq!(calendar.fit(0, 10 * NS, latest, 101 * NS), None);

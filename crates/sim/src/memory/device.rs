@@ -158,7 +158,7 @@ impl Device {
         self.idle_read_latency_at(DeviceLine(u64::MAX))
     }
 
-    /// The same for a line of the device, which lies in a segment.
+    /// Latency of a read of an idle device, for a line of the device, which lies in a segment.
     pub fn idle_read_latency_at(&self, line: DeviceLine) -> Time {
         Time(
             self.read_overhead

@@ -25,7 +25,7 @@ pub struct LinkParameters {
 }
 
 impl LinkParameters {
-    /// What of a direction's bandwidth is left for data.
+    /// The part of a direction's bandwidth that is left for data.
     pub fn payload(&self, bandwidth: BytesPerSec) -> BytesPerSec {
         let line = LINE_BYTES as f64;
         BytesPerSec(bandwidth.0 * line / (line + self.packet_overhead.0 as f64))
@@ -37,7 +37,7 @@ impl LinkParameters {
 pub enum Way {
     /// To the memory that the link belongs to.
     There,
-    /// From beside that memory to the node on the other side.
+    /// Away from that memory, to the node on the other side.
     Back,
 }
 

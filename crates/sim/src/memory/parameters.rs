@@ -240,7 +240,7 @@ pub struct BankParameters {
     #[parameter(range = "0 ns"..="1 s")]
     #[serde(default)]
     pub random_access_interval: Option<Time>,
-    /// The same for an activation by a write; `random_access_interval` where absent.
+    /// Least mean time between two activations by writes on a channel; `random_access_interval` where absent.
     #[parameter(range = "0 ns"..="1 s")]
     #[serde(default)]
     pub random_write_interval: Option<Time>,

@@ -29,19 +29,19 @@ impl MemoryRequest {
         MemoryRequest { line, at, by, from: NodeId::GPU }
     }
 
-    /// The same for another line.
+    /// This request for another line.
     #[inline(always)]
     pub const fn for_line(self, line: Line) -> MemoryRequest {
         MemoryRequest { line, ..self }
     }
 
-    /// The same at another time.
+    /// This request at another time.
     #[inline(always)]
     pub const fn sent_at(self, at: Time) -> MemoryRequest {
         MemoryRequest { at, ..self }
     }
 
-    /// The same on another's behalf.
+    /// This request on another's behalf.
     #[inline(always)]
     pub const fn on_behalf_of(self, by: Initiator) -> MemoryRequest {
         MemoryRequest { by, ..self }

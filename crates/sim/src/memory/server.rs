@@ -38,7 +38,7 @@ impl Server {
         self.free.max(arrival)
     }
 
-    /// Nothing starts between `from` and `until`, nor before that what comes in order.
+    /// Holds back what would start between `from` and `until`, and before that what comes in order.
     #[inline]
     pub(super) fn hold(&mut self, from: u64, until: u64) {
         if until > self.free {

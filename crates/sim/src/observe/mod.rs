@@ -1,5 +1,4 @@
-//! Who watches a run without being part of it: profiles, maps, samples, requests. Watching changes nothing that is
-//! simulated.
+//! Observers of a run that are no part of it: profiles, maps, samples, requests. Watching changes nothing that is simulated.
 
 mod contiguity;
 mod memory;
@@ -29,7 +28,7 @@ use std::ops::Range;
 use terrace_model::{SpaceId, VirtAddr};
 use terrace_trace::{AccessKind, Batch, Event};
 
-/// Those who are notified of single accesses, walks and faults.
+/// The observers that are notified of single accesses, walks and faults.
 #[derive(Debug, Default)]
 pub struct Observers {
     /// Counts accesses that reach memory, for a later run.
@@ -45,7 +44,7 @@ pub struct Observers {
 }
 
 impl Observers {
-    /// Those that a run asks for.
+    /// The observers that a run asks for.
     pub fn new(options: &Options) -> Observers {
         Observers {
             profile: options.count_accesses.then(ProfileCounter::default),

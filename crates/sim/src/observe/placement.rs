@@ -119,7 +119,7 @@ fn joined(first: &Column, second: &Column) -> Column {
     }
 }
 
-/// The same by pieces of twice the size.
+/// A map by pieces of twice the size.
 fn coarser<T: Copy + Default>(
     fine: &BTreeMap<Piece, T>,
     mut add: impl FnMut(&mut T, T),

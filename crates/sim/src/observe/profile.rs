@@ -21,7 +21,7 @@ pub struct ProfileCounter {
     most_steps: usize,
     /// Data structures, as the input's events have them.
     pub objects: Objects,
-    /// Of each site, by its place there.
+    /// The profile of each site, by the site's place in `objects`.
     by_site: Vec<ObjectProfile>,
     /// The structure of the last access.
     recent: Option<(SpaceId, AddressRange, u32)>,

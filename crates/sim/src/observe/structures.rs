@@ -12,7 +12,7 @@ const MOST: usize = 24;
 pub struct StructureCounter {
     objects: Objects,
     tiers: usize,
-    /// By the site's place among the objects, and by tier.
+    /// Counts by the site's place among the objects, and by tier.
     counts: Vec<u64>,
     /// The structure of the last access.
     recent: Option<(SpaceId, AddressRange, u32)>,
@@ -26,7 +26,7 @@ impl StructureCounter {
 
     /// An event of a process was applied.
     pub fn apply(&mut self, space: SpaceId, event: &Event) {
-        // Those of warps are many, and change no structure.
+        // Events of warps are many, and change no structure.
         if !matches!(event, Event::Mark { .. } | Event::Compute { .. }) {
             self.recent = None;
             self.objects.apply(space, event);
@@ -63,7 +63,7 @@ impl StructureCounter {
             })
             .filter(|one| one.lines.iter().any(|count| *count > 0))
             .collect();
-        // Those with equal counts stay in the order in which they were allocated.
+        // Structures with equal counts stay in the order in which they were allocated.
         all.sort_by_key(|one| std::cmp::Reverse(one.lines.iter().sum::<u64>()));
         all.truncate(MOST);
         all

@@ -32,7 +32,7 @@ impl AddressSpace {
         (area.end > addr).then_some((start, area))
     }
 
-    /// The same, for one address after another.
+    /// As [`AddressSpace::find`], for one address after another.
     pub fn find_next(&mut self, addr: VirtAddr) -> Option<(VirtAddr, Area)> {
         match self.last {
             Some((start, area)) if (start..area.end).contains(&addr) => {}

@@ -50,7 +50,7 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Nothing waits to be completed.
+    /// Whether nothing waits to be completed.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty() && self.stale.is_empty() && !self.reshaped
@@ -61,7 +61,7 @@ impl Changes {
         self.lines.iter().flat_map(|lines| (0..lines.count).map(|at| lines.first + at))
     }
 
-    /// The same lines, and the entries of each that were stored to.
+    /// The lines stored to, and the entries of each that were stored to.
     pub fn stored_entries(&self) -> impl Iterator<Item = (Line, u8)> + use<'_> {
         self.stored_lines().zip(self.entries.iter().copied())
     }

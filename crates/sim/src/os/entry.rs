@@ -128,7 +128,7 @@ impl Pte {
         Pte(self.0 & !(accessed | dirty))
     }
 
-    /// The same page in another frame.
+    /// This page in another frame.
     #[must_use]
     pub const fn moved_to(self, frame: Frame) -> Pte {
         Pte(self.0 & 0xfff | frame.0 << 12)
@@ -172,9 +172,9 @@ pub struct Leaf {
     pub size: PageSize,
     /// The table of base pages that was visited.
     lowest: u32,
-    /// The one above it. Both are apart from the others, so that the most frequent walks keep them in registers.
+    /// The table above it. Both are apart from the others, so that the most frequent walks keep them in registers.
     above: u32,
-    /// Those further up, of levels 3 and higher.
+    /// The tables further up, of levels 3 and higher.
     upper: [u32; 3],
 }
 

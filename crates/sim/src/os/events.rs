@@ -140,7 +140,7 @@ impl Os {
             }
         }
         self.counters = before;
-        // Nobody made these stores, and nothing was there before.
+        // No core made these stores, and nothing was there before.
         self.changes = Changes::default();
         Ok(())
     }
@@ -166,7 +166,7 @@ impl Os {
             if let Some(leaf) = self.spaces[parent.index()].table.find(page) {
                 self.put(parent, &leaf, page, pte);
             }
-            // Nobody watches the child's pages.
+            // The child's pages are not watched.
             self.install(child, page, size, pte.with_traps(false, false))?;
             *self.shared.entry(pte.frame().0).or_insert(1) += 1;
         }

@@ -257,8 +257,8 @@ impl PageTable {
         pages
     }
 
-    /// Shows every page whose first byte lies in `range`, by address, until `visit` answers false; it may change the
-    /// entry. Returns whether all were shown.
+    /// Shows every page whose first byte lies in `range`, by address, until `visit` returns false; it may change the entry.
+    /// Returns whether all were shown.
     pub fn visit(
         &mut self,
         range: AddressRange,

@@ -14,9 +14,9 @@ const AUDITED_BY_FRAME: u64 = 1 << 18;
 /// The pages that map one block.
 #[derive(Clone, Debug)]
 pub struct Mappers {
-    /// The one that the block is named after.
+    /// The page that the block is named after.
     pub first: PageId,
-    /// Those of other processes.
+    /// The pages of other processes.
     pub others: Vec<PageId>,
 }
 
@@ -73,8 +73,7 @@ impl Os {
         }
     }
 
-    /// Shows every page whose first byte lies in `range`, by address, until `visit` answers false; it may change the
-    /// entry.
+    /// Shows every page whose first byte lies in `range`, by address, until `visit` returns false; it may change the entry.
     pub fn visit(
         &mut self,
         space: SpaceId,
@@ -273,7 +272,8 @@ impl Os {
         self.tier_with_mut(first).give_back_run(first, frames, now);
     }
 
-    /// Nothing is ever put into the first tier: it is a cache of the last one, which holds page tables too.
+    /// Takes the whole first tier, so that nothing is ever put into it: it is a cache of the last one, which holds page
+    /// tables too.
     pub fn give_up_first_tier(&mut self) {
         let first = &mut self.tiers[0];
         for size in PageSize::ALL.into_iter().rev() {

@@ -95,9 +95,9 @@ fn table_frame(tiers: &mut [TierMemory], first: usize, now: Time) -> Option<Fram
 #[derive(Clone, Debug)]
 pub struct Os {
     pub(super) pages: PagePolicy,
-    /// Of each system.
+    /// The placement state of each system.
     pub(super) placement: Vec<PlacementState>,
-    /// By the number among a system's tiers.
+    /// The tier of page tables, by its number among a system's tiers.
     pub(super) page_table_tier: usize,
     pub(super) levels: u32,
     pub(super) spaces: Vec<Space>,
@@ -274,7 +274,7 @@ impl Os {
         self.new_space_in(0)
     }
 
-    /// The same of any system.
+    /// A new, empty process of any system; its number.
     ///
     /// # Errors
     /// As [`Os::new_space`].

@@ -95,14 +95,14 @@ pub enum ZeroStores {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Choice)]
 #[serde(rename_all = "kebab-case")]
 pub enum KernelData {
-    /// Where it is touched first, by whom it is touched first.
+    /// Each page is placed at its first touch, on behalf of the agent that touches it.
     #[default]
     FirstTouch,
     /// The pages of data structures that nobody has touched are placed before a kernel, as if the host had filled them: as
     /// programs do that copy their input into buffers.
     Host,
-    /// The same, and before a kernel what lies in other tiers is copied to the first, while it has room, and the kernel
-    /// waits: the legacy model of GPUs.
+    /// Pages are placed as for `host`, and before a kernel what lies in other tiers is copied to the first, while it has
+    /// room, and the kernel waits: the legacy model of GPUs.
     Copied,
 }
 

@@ -18,7 +18,7 @@ pub enum Stage {
 /// A step of an access. Times count from the access's begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessStep {
-    /// Who takes it.
+    /// The part of the machine that takes the step.
     pub stage: Stage,
     /// What is looked up or read, and what comes of it.
     pub name: String,

@@ -23,7 +23,7 @@ pub struct TierMap {
     pub name: String,
     /// The tier's frames, in runs by address.
     pub runs: Vec<FrameRun>,
-    /// Who holds how much, and how the free frames lie.
+    /// Amounts by holder, and how the free frames lie.
     pub figures: MemoryFigures,
 }
 
@@ -51,7 +51,7 @@ pub struct PlacementColumn {
     pub resident: Vec<[u64; 2]>,
     /// Reads of each piece that reached memory, stores that fetch their line included.
     pub accesses: Vec<u64>,
-    /// The same of all pieces, by where they found the page: in the first tier, in others.
+    /// Reads of all pieces that reached memory, by where they found the page: in the first tier, in others.
     pub served: [u64; 2],
     /// Base pages that came to a faster and to a slower tier.
     pub moved: [u64; 2],

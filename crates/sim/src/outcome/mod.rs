@@ -104,7 +104,7 @@ pub struct Outcome {
     pub instructions: u64,
     /// Cycles from the start to the end of the last core.
     pub cycles: u64,
-    /// The same in seconds of simulated time.
+    /// Simulated seconds from the start to the end of the last core.
     pub seconds_simulated: f64,
     /// What the fidelity leaves out.
     pub left_out: Vec<String>,

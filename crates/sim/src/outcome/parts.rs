@@ -38,7 +38,8 @@ pub struct PartUse {
     /// Bytes not resident in aligned 2 MiB that lie in one mapping and of which something is: what pages of that size would
     /// hold beyond.
     pub bloat_2m: u64,
-    /// The same of 1 GiB.
+    /// Bytes not resident in aligned 1 GiB that lie in one mapping and of which something is: what pages of that size would
+    /// hold beyond.
     pub bloat_1g: u64,
     /// What its page sizes cost, in the whole run.
     pub cost: PartCost,

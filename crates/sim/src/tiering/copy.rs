@@ -89,7 +89,7 @@ struct Loaded {
     buffer: Option<usize>,
 }
 
-/// Not before another line is stored.
+/// A time for what has to wait until another line is stored.
 const HELD: Time = Time(u64::MAX);
 
 impl CopyThread {
@@ -99,21 +99,21 @@ impl CopyThread {
         (one, if swap { (one + 1) % self.buffers.len() } else { one })
     }
 
-    /// The same, which are taken from now on.
+    /// Takes the line buffers of its next line.
     fn take_buffers(&mut self, swap: bool) -> (usize, usize) {
         let (one, other) = self.next_buffers(swap);
         self.next_buffer = (other + 1) % self.buffers.len();
         (one, other)
     }
 
-    /// When it loads its next line, if none that it has loaded is stored before.
+    /// Time at which the thread loads its next line, if none that it has loaded is stored before.
     fn next_load(&self) -> Time {
         let Some(chunk) = self.chunks.front() else { return HELD };
         let (one, other) = self.next_buffers(chunk.swap);
         self.now.max(self.buffers[one]).max(self.buffers[other])
     }
 
-    /// When it stores the next of the lines that it has loaded, and which that is.
+    /// Time at which the thread stores the next of its loaded lines, and the index of that line.
     fn next_store(&self) -> Option<(Time, usize)> {
         self.loaded.iter().enumerate().map(|(at, line)| (line.at, at)).min()
     }
@@ -306,7 +306,7 @@ impl CopyThread {
                     break;
                 }
             }
-            // Of a pair that changes places both lines are under way.
+            // Both lines of a pair that changes places are under way.
             let (buffer, other) = self.take_buffers(chunk.swap);
             let now = self.now.max(self.buffers[buffer]).max(self.buffers[other]);
             let from = chunk.from.map(|from| from + line);
@@ -346,7 +346,7 @@ pub(crate) fn copy_line(shared: &mut Shared, from: Option<Line>, to: Line, now: 
     }
 }
 
-/// Who stores a line: the copy of another, or zeros.
+/// The initiator of a line's store: the copy of another line, or zeroing.
 fn stored_by(from: Option<Line>) -> Initiator {
     if from.is_some() { Initiator::Copy } else { Initiator::Zero }
 }

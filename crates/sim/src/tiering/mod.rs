@@ -77,11 +77,11 @@ pub(crate) struct Tiering {
 
 /// What the kernel keeps for a policy.
 pub(crate) struct State {
-    /// Who accesses memory now.
+    /// The agent that accesses memory now.
     pub agent: Agent,
-    /// Whose memory the policy manages.
+    /// The system whose memory the policy manages.
     pub system: System,
-    /// Of the guests of several virtual machines, the one that the policy manages.
+    /// The guest that the policy manages, where there are several virtual machines.
     pub guest: Guest,
     pub topology: Topology,
     /// The machine's tiers, which its copies go through.
@@ -103,7 +103,7 @@ pub(crate) struct State {
     /// Some signals must not wait for the next tick.
     urgent: bool,
     watched: BTreeMap<PageId, Watched>,
-    /// By when they do something next.
+    /// Orders by the time at which they do something next.
     orders: BTreeMap<(Time, Ticket), Order>,
     next_ticket: u64,
     /// Pages in the hands of an order.
@@ -112,7 +112,7 @@ pub(crate) struct State {
     released: Vec<(PageId, PageSize, Time)>,
     /// Pages whose faults wait for a block.
     stalled: BTreeMap<PageId, PageSize>,
-    /// Those that may go on, since the engine last looked.
+    /// Pages whose faults may go on, since the engine last looked.
     resumed: Vec<(PageId, PageSize, Time)>,
     /// When the latest urgent signal was raised.
     notified_at: Time,
@@ -343,7 +343,7 @@ impl State {
         }
     }
 
-    /// The same for a fork.
+    /// A fork gives the child the data structures of its parent.
     pub fn note_fork(&mut self, parent: SpaceId, child: SpaceId) {
         if let Some(objects) = &mut self.objects {
             objects.forked(parent, child);

@@ -133,7 +133,7 @@ impl Order {
         }
     }
 
-    /// Nothing is left to do: its threads go.
+    /// Lets the order's threads go when nothing is left to do.
     pub fn end(&self, state: &mut State) {
         state.processors.leave(&self.kernel_threads);
     }

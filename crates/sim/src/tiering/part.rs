@@ -34,7 +34,7 @@ pub(super) enum Work {
         from: Frame,
         to: Frame,
         size: PageSize,
-        /// Those that map what moves; none for a page of a file.
+        /// The pages that map what moves; none for a page of a file.
         pages: Option<Mappers>,
         /// Blocks that come back, with those that map them.
         back: Vec<(Mappers, PageSize, Frame)>,

@@ -17,7 +17,7 @@ pub(super) struct KernelThread(usize);
 /// The policy's own thread.
 pub(super) const POLICY: KernelThread = KernelThread(0);
 
-/// Who works, and which cores the program uses.
+/// The kernel threads at work, and the cores that the program uses.
 #[derive(Clone, Debug)]
 pub(crate) struct Processors {
     threads: KernelThreads,
@@ -41,7 +41,7 @@ impl Processors {
         self.threads == KernelThreads::MachineCores
     }
 
-    /// Of these cores, those that have a thread of the program that could run.
+    /// Notes which cores have a thread of the program that could run.
     pub fn note_busy(&mut self, busy: &[CoreId]) {
         self.busy = busy.iter().copied().filter(|core| self.cores.contains(core)).collect();
     }

@@ -12,7 +12,7 @@ use terrace_model::{AddressRange, CacheLine, CoreId, Frame, Line, SpaceId, Time,
 use terrace_policy::Placement;
 use terrace_trace::Event;
 
-/// Who says where memory shall lie that a controller gives.
+/// A policy that says where memory shall lie that a controller gives.
 pub trait Placer {
     /// Where the page at an address shall lie.
     fn place(&mut self, os: &mut Os, space: SpaceId, addr: VirtAddr, write: bool, now: Time) -> Placement;
@@ -26,7 +26,7 @@ pub trait Placer {
 pub struct CountedBlock {
     /// The process.
     pub space: SpaceId,
-    /// What of its addresses the block holds, in their order.
+    /// The address ranges of the process that the block holds, in their order.
     pub parts: Vec<AddressRange>,
     /// Misses of the last level that read its memory, since they were last asked for.
     pub misses: u64,
@@ -39,7 +39,7 @@ pub enum Backing {
     Memory(Line),
     /// A physical line of memory that was given just now.
     Given(Given),
-    /// Nothing yet, and what is read is zero: a read takes no memory access, a write-back nothing to write.
+    /// No memory yet, and what is read is zero: a read takes no memory access, a write-back nothing to write.
     Zero,
     /// Nothing, and nothing may be read: the address is not mapped. A prefetch ends here.
     Fault,

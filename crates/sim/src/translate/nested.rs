@@ -47,7 +47,7 @@ pub struct Nested {
     pub caches_host: bool,
     /// Guest-physical addresses that the nested TLB knew.
     pub hits: u64,
-    /// Those it did not know.
+    /// Guest-physical addresses that the nested TLB did not know.
     pub misses: u64,
     /// Entries of the host's table that walks fetched.
     pub references: u64,
@@ -254,7 +254,7 @@ impl Constant {
         PhysAddr(self.tables[level as usize - 1] + (addr.0 >> shift(level)) * 8)
     }
 
-    /// What of a guest's page one entry of a TLB covers: no more than a page of the host.
+    /// The part of a guest page that one TLB entry covers: no more than a page of the host.
     pub fn splinter(&self, addr: VirtAddr, hit: TlbHit) -> TlbHit {
         if hit.size <= self.host {
             return hit;

@@ -276,11 +276,12 @@ pub enum WalkCacheTags {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Choice)]
 #[serde(rename_all = "kebab-case")]
 pub enum WalkCacheDimensions {
-    /// Those of both tables (their "2D_PWC").
+    /// The entries of both tables (their "2D_PWC").
     #[default]
     #[choice("both")]
     Both,
-    /// The guest's alone (their "1D_PWC"): what the nested TLB does not know is walked from the host's root.
+    /// The entries of the guest's table alone (their "1D_PWC"): what the nested TLB does not know is walked from the host's
+    /// root.
     #[choice("guest")]
     Guest,
 }
@@ -301,7 +302,7 @@ pub struct NestedParameters {
     /// What the page-walk cache holds of the guest's tables.
     #[serde(default)]
     pub walk_cache: WalkCacheTags,
-    /// Whose tables the page-walk cache holds entries of.
+    /// The tables whose entries the page-walk cache holds.
     #[serde(default, skip_serializing_if = "holds_both")]
     pub walk_cache_dimensions: WalkCacheDimensions,
 }

@@ -59,7 +59,7 @@ impl Run {
 struct Table {
     /// End and offset of each run, by first address.
     runs: BTreeMap<VirtAddr, (VirtAddr, u64)>,
-    /// Those that are long enough, by length; the lowest address last among equals.
+    /// The runs that are long enough, by length; the lowest address last among equals.
     long: BTreeSet<(u64, Reverse<VirtAddr>)>,
     covered: u64,
 }

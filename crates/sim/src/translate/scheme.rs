@@ -50,7 +50,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// The same at another time.
+    /// This request at another time.
     #[inline(always)]
     pub fn at(&self, now: Time) -> Request {
         Request { now, ..*self }
@@ -130,8 +130,8 @@ pub trait Walker {
         now: Time,
     ) -> Time;
 
-    /// The same by the memory controller, which stands below the private caches: through the last level, or from memory
-    /// alone.
+    /// Fetches a line by the memory controller, which stands below the private caches: through the last level, or from
+    /// memory alone.
     fn fetch_below<T: Translation>(
         &mut self,
         kernel: &mut T::Kernel,
@@ -220,7 +220,7 @@ pub trait TlbSet: Debug {
     /// Hits and misses.
     fn counters(&self) -> TlbCounters;
 
-    /// Keeps co-tags beside all entries from now on. `tells_evicted`: [`TlbSet::take_evicted`] is asked.
+    /// Keeps co-tags beside all entries from now on. `notify_evicted`: [`TlbSet::take_evicted`] is asked.
     fn keep_co_tags(&mut self, _tells_evicted: bool) {}
     /// The next fill is made from the page-table entry at this address.
     fn set_source(&mut self, _entry: PhysAddr) {}

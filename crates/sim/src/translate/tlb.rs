@@ -254,7 +254,7 @@ impl Tlb {
         }
     }
 
-    /// Drops all entries for whose key `keep` answers false.
+    /// Drops all entries for whose key `keep` returns false.
     pub fn retain(&mut self, mut keep: impl FnMut(u64) -> bool) {
         match self {
             Tlb::Absent => {}

@@ -306,13 +306,13 @@ impl Tlbs {
         }
     }
 
-    /// Keeps co-tags beside all entries from now on. `tells_evicted`: [`Tlbs::take_evicted`] is asked.
-    pub fn keep_co_tags(&mut self, tells_evicted: bool) {
+    /// Keeps co-tags beside all entries from now on. `notify_evicted`: [`Tlbs::take_evicted`] is asked.
+    pub fn keep_co_tags(&mut self, notify_evicted: bool) {
         self.co_tags = Some(Box::new(TlbCoTags {
             source: NOTHING,
             l1: std::array::from_fn(|at| CoTags::beside(&self.l1[at])),
             l2: self.l2.iter().map(CoTags::beside).collect(),
-            evicted: tells_evicted.then(Vec::new),
+            evicted: notify_evicted.then(Vec::new),
         }));
     }
 

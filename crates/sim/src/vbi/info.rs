@@ -9,10 +9,10 @@ use std::collections::{BTreeSet, HashMap};
 /// Nodes with a controller each: the largest class has nine bits for a virtual machine's blocks.
 pub const MOST_NODES: u32 = 16;
 
-/// What is kept of a block. `S` is its translation structure: kind and pointer.
+/// The record of a block. `S` is its translation structure: kind and pointer.
 #[derive(Clone, Debug, Default)]
 pub struct Info<S> {
-    /// Somebody uses it.
+    /// The block is in use.
     pub enabled: bool,
     /// What it holds and how it will be used.
     pub properties: Properties,
@@ -130,7 +130,7 @@ impl<S: Default> InfoTables<S> {
         info.filter(|info| info.enabled).ok_or(VbiError::NotEnabled(block))
     }
 
-    /// The same, to change it.
+    /// As [`InfoTables::get`], to change the entry.
     ///
     /// # Errors
     /// It is not enabled.

@@ -123,7 +123,7 @@ impl<M: MemoryLayer> Instructions<M> {
         Ok(index)
     }
 
-    /// The same at an index that the operating system chose, in place of what was there.
+    /// The client has the block at an index that the operating system chose, in place of what was there.
     ///
     /// # Errors
     /// The block is not in use, or there is no such client.
@@ -147,7 +147,7 @@ impl<M: MemoryLayer> Instructions<M> {
         self.detach_at(client, index)
     }
 
-    /// The same for one index.
+    /// The client's entry at one index is not valid any more. Returns how many entries of the block are left in all.
     ///
     /// # Errors
     /// The index points to no block.
@@ -227,7 +227,7 @@ impl<M: MemoryLayer> Instructions<M> {
         self.check(client, index, offset, Kind::Read)
     }
 
-    /// The same before a store.
+    /// What a core does before a store: the index, the right, the bound.
     ///
     /// # Errors
     /// What is wrong with the access.
@@ -235,7 +235,7 @@ impl<M: MemoryLayer> Instructions<M> {
         self.check(client, index, offset, Kind::Write)
     }
 
-    /// The same before an instruction is fetched.
+    /// What a core does before it fetches an instruction: the index, the right, the bound.
     ///
     /// # Errors
     /// What is wrong with the access.

@@ -39,7 +39,7 @@ pub struct System<M: MemoryLayer> {
 }
 
 impl<M: MemoryLayer> System<M> {
-    /// Nothing runs.
+    /// A system on which nothing runs.
     pub fn new(layer: M) -> System<M> {
         System { hardware: Instructions::new(layer), heaps: HashMap::new() }
     }
@@ -83,7 +83,7 @@ impl<M: MemoryLayer> System<M> {
         self.request(client, expected, properties, Rights::READ_WRITE)
     }
 
-    /// The same with other rights.
+    /// `request_vb` with other rights.
     ///
     /// # Errors
     /// As [`System::request_vb`].

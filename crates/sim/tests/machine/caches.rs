@@ -381,7 +381,7 @@ fn shared_line(steps: &[(u32, bool)]) -> Outcome {
     line_on(&roomy(2), steps)
 }
 
-/// The same on another machine.
+/// Accesses of two cores to one line on another machine.
 fn line_on(design: &Design, steps: &[(u32, bool)]) -> Outcome {
     let mut program = Program::new();
     program.map(DATA, 2 * MIB).event(Event::Free { object: 0 });

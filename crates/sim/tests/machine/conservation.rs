@@ -1,4 +1,4 @@
-//! Nothing gets lost: what leaves one level enters the next, cycles are blamed exactly once, pages add up.
+//! Conservation: what leaves one level enters the next, cycles are blamed exactly once, pages add up.
 
 use crate::support::*;
 use terrace_model::PageSize;

@@ -44,7 +44,7 @@ fn in_order_loads_overlap_only_up_to_their_entries() {
     for loads in [2, 8] {
         close(per_access(&round(in_order(loads)), AccessKind::Read, 1), 40.0);
     }
-    // Of independent loads as many begin in 40 cycles and a quarter as there are entries.
+    // As many independent loads begin in 40 cycles and a quarter as there are entries.
     for loads in [1, 2, 4, 8] {
         let expected = 40.25 / f64::from(loads);
         close(per_access(&round(in_order(loads)), AccessKind::Read, 0), expected);

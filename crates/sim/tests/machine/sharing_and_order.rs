@@ -24,8 +24,8 @@ fn reading_first_does_not_lose_the_copy_on_write_fault() {
     }
 }
 
-/// The same under virtual caches: a store to a line that is in the private caches never asks for a translation, so the
-/// parent's stores after a fork go into the shared frame.
+/// Under virtual caches a store to a line that is in the private caches never asks for a translation, so the parent's stores
+/// after a fork go into the shared frame.
 #[test]
 fn virtual_caches_do_not_lose_the_copy_on_write_fault() {
     let mut program = Program::new();

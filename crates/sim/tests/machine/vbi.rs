@@ -16,7 +16,7 @@ fn vbi(name: &str, own: &[(&str, &str)]) -> Design {
     design
 }
 
-/// The same with so much memory, in one tier.
+/// A design with so much memory, in one tier.
 fn with_memory(mut design: Design, bytes: u64) -> Design {
     design.tiers.truncate(1);
     design.tiers[0].capacity = Bytes(bytes);

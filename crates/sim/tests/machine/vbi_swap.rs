@@ -51,7 +51,7 @@ fn more_data_than_memory_goes_to_the_store_and_comes_back() {
         assert_eq!(zeros, if name == "vbi-1" { 0 } else { 40 * MIB / 64 }, "{name}");
         // Contents are read where they lie and written where they go, besides nothing that is copied.
         assert_eq!(outcome.stats.integer("tier.dram.bytes_by.copy"), (out + back) * 4096, "{name}");
-        // The same where memory is enough, without any of it.
+        // Where memory is enough, nothing is swapped.
         let enough = whole(&program, &small(name, 128 * MIB, &[("swap", "64 MiB")])).unwrap();
         assert_eq!(counts(&enough, SWAP), [0, 0], "{name}");
         let without = whole(&program, &small(name, 128 * MIB, &[])).unwrap();

@@ -39,7 +39,7 @@ fn cold_then_hot(reads: u64) -> Program {
     program
 }
 
-/// Of all reads of the program those that the fast tier served, as a share.
+/// The share of the program's reads that the fast tier served.
 fn fast_share(outcome: &Outcome, fast: &str, slow: &str) -> f64 {
     let [fast, slow] = [fast, slow].map(|tier| count(outcome, &format!("tier.{tier}.reads")) as f64);
     fast / (fast + slow)

@@ -188,7 +188,7 @@ pub fn workload(spec: &str) -> Box<dyn EventSource> {
     terrace_workload::open(spec).unwrap_or_else(|error| panic!("{spec}: {error}")).source()
 }
 
-/// The same without its end: what is resident at the end stays and can be counted.
+/// As [`workload`], without its end: what is resident at the end stays and can be counted.
 pub fn endless(spec: &str) -> Box<dyn EventSource> {
     Box::new(Endless(workload(spec)))
 }

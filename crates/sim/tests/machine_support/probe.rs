@@ -32,7 +32,7 @@ where
     }
 }
 
-/// The same as a hypervisor's policy, which does not see contents.
+/// A test's policy as a hypervisor's, which does not see contents.
 struct OnHost<F>(Probe<F>);
 
 impl<F> Policy for OnHost<F>

@@ -54,7 +54,7 @@ fn all_nine_pairs_of_page_sizes_take_as_many_references_as_the_formula_says() {
             }
         }
     }
-    // Those that publications state: equal sizes, and 1 GiB in a guest whose host has 2 MiB (Trident, section 6).
+    // The pairs that publications state: equal sizes, and 1 GiB in a guest whose host has 2 MiB (Trident, section 6).
     let (base, huge, giant) = (PageSize::Base, PageSize::Huge, PageSize::Giant);
     for (guest, host, all) in [(base, base, 24), (huge, huge, 15), (giant, giant, 8), (giant, huge, 11)] {
         let outcome = sweep(guest, 1).run(&virtual_machine(guest, host), Fidelity::Translation);

@@ -343,7 +343,8 @@ fn unitd_searches_every_translation() {
         let after = program.run(&design, Fidelity::Full);
         more(&after, &before, "probes.compared")
     };
-    // Of each core: a set of two of level 1's base pages, one of two for each larger size, a set of four of level 2.
+    // Each core searches a set of two of level 1's base pages, one of two for each larger size, and a set of four of level
+    // 2.
     assert_eq!(searched("hatric"), 2 * (2 + 2 + 2 + 4));
     assert_eq!(searched("unitd"), 2 * (4 + 2 + 2 + 16));
 }

@@ -41,7 +41,7 @@ fn the_host_has_what_the_guest_had_before() {
                 let what = format!("{guest} on {host}, {touched} touched");
                 let mut source = had_before(touched);
                 let outcome = source.run_whole(&design, Fidelity::Full);
-                // Nobody left the guest for any of it, and nobody took a fault.
+                // The guest was left for none of it, and no fault was taken.
                 let faults =
                     ["host.ept_violations", "host.vm_exit_cycles", "os.faults", "host.page_table_stores"];
                 assert_eq!(counts(&outcome, faults), [0; 4], "{what}");

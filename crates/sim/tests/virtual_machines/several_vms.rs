@@ -196,7 +196,7 @@ fn a_remote_flush_reaches_only_who_runs_that_virtual_machine() {
         } else {
             assert_eq!((interrupts[0], interrupts[2]), (0, 0), "{coherence}");
         }
-        // Who was interrupted walks again for its four pages; the others have kept all that they had.
+        // The machine that was interrupted walks again for its four pages; the others have kept all that they had.
         let walks = |outcome: &Outcome| count(outcome, "walk.count");
         let more = walks(&outcome) - walks(&quiet);
         // Hardware drops what lies in one line of the table: before the move, three of the four walk again in any case.

@@ -310,7 +310,7 @@ impl Question<'_> {
         let job = self.asked.job(&search.policy, 1.0, resident, 1).ok();
         let period = job.and_then(|job| run::longest_period(&job.design.design, self.settings));
         let enough = search.enough.as_ref();
-        // Of the all-fast run: a policy that is slow must not look better tested.
+        // The all-fast run's time is taken: a policy that is slow must not look better tested.
         let seconds = all_fast.seconds_simulated;
         PolicyAdvice {
             policy: search.policy.clone(),

@@ -20,9 +20,9 @@ pub struct MemoryAdvice {
     pub scale: u32,
     /// Slowdown against everything in the fastest tier that the question tolerates, as a share.
     pub tolerated_slowdown: f64,
-    /// Of the slower tiers, where prices were given.
+    /// Prices of the slower tiers, where prices were given.
     pub prices: Vec<Price>,
-    /// Of the run with everything in the fastest tier.
+    /// Simulated run time with everything in the fastest tier.
     pub seconds_simulated: f64,
     /// The best of `policies`; none where none keeps within the slowdown.
     pub advice: Option<Placement>,
@@ -50,11 +50,11 @@ pub struct Placement {
     pub policy: String,
     /// Size of the fastest tier over what is resident.
     pub fast_capacity_share: f64,
-    /// The same in bytes.
+    /// Size of the fastest tier in bytes.
     pub fast_capacity_bytes: u64,
     /// Share of the memory in use that is slow, averaged over time.
     pub slow_share: f64,
-    /// The same in bytes.
+    /// Memory in use that is slow, averaged over time, in bytes.
     pub slow_bytes: f64,
     /// Run time over that with everything in the fastest tier, less 1.
     pub slowdown: f64,
@@ -102,7 +102,7 @@ pub struct Uncertainty {
 /// The recommended placement under another seed.
 #[derive(Clone, Debug, Serialize)]
 pub struct Seed {
-    /// Of the policy, and of a built-in workload.
+    /// Seed of the policy, and of a built-in workload.
     pub seed: u64,
     /// Run time over that with everything in the fastest tier, less 1.
     pub slowdown: f64,

@@ -16,7 +16,7 @@ pub struct DesignPage<'a> {
     pub machine: &'a str,
     /// Every parameter.
     pub parameters: Vec<Origin<'a>>,
-    /// What of it comes from no source.
+    /// The values that come from no source.
     pub ledger: Ledger<'a>,
 }
 

@@ -14,7 +14,7 @@ pub(super) struct Simulated {
 }
 
 impl Simulated {
-    /// Of all cores, without the time for which one had nothing to do.
+    /// The simulated time of all cores, without the time for which one had nothing to do.
     pub fn of(run: &RunRecord) -> Simulated {
         let busy: f64 = run.cycle_components().iter().map(|part| part.cycles).sum();
         let seconds = run.seconds_simulated * busy / run.cycles.max(1) as f64;

@@ -33,7 +33,7 @@ const FILE: &str = include_str!("../../suite/mixes.toml");
 
 /// HATRIC's mixes: how many there are.
 pub const DRAWN: u64 = 80;
-/// Of how many programs each is.
+/// Number of programs of each.
 const DRAWN_PROGRAMS: usize = 16;
 const DRAWN_PREFIX: &str = "hatric-";
 const RECORDED_PREFIX: &str = "hatric-recorded-";
@@ -77,8 +77,8 @@ pub fn drawn(number: u64) -> Bundle {
     draw(DRAWN_PREFIX, number, &pool, "Built-in programs of 8 MiB, drawn by its number")
 }
 
-/// The same from the built-in programs and the recorded ones of the suite, whether they are recorded here or not: the draw
-/// is the same on every machine.
+/// Mix `number`, drawn from the built-in programs and the recorded ones of the suite, whether they are recorded here or not:
+/// the draw is the same on every machine.
 pub fn drawn_recorded(number: u64) -> Bundle {
     let recorded = entries().into_iter().filter(|entry| matches!(entry.source, Source::Program(_)));
     let pool: Vec<String> =

@@ -20,7 +20,7 @@ const NAMED_PROGRAMS: usize = 4;
 /// What does not exist, and inputs that no mix can have.
 pub fn parse(word: &str) -> Result<Input, Error> {
     if let Some(bundle) = bundles::find(word)? {
-        // Those with parameters are workloads.
+        // Programs with parameters are workloads.
         if bundle.programs.iter().any(|program| !program.contains(',')) {
             check_recordings(&bundle, &Suite::of_user()?)?;
         }

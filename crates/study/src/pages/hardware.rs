@@ -25,7 +25,7 @@ pub(super) fn ways(asked: &AdvisePages, ways: &[Way]) -> Result<Vec<Way>, Error>
     let named = !asked.tlbs.is_empty();
     let words: Vec<&str> = match named {
         true => asked.tlbs.iter().map(String::as_str).collect(),
-        // Nothing else makes contiguity for them.
+        // No other way makes contiguity for them.
         false if ways.iter().any(|way| way.name == "ranger") => DEFAULT.into(),
         false => Vec::new(),
     };

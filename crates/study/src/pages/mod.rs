@@ -67,7 +67,7 @@ impl AdvisePages {
         self.under_hypervisor()?.ways().map(|_| ())
     }
 
-    /// The same question on a machine that is a guest, where all ways can be in one.
+    /// The question on a machine that is a guest, where all ways can be in one.
     fn under_hypervisor(&self) -> Result<AdvisePages, Error> {
         let changes = hypervisor::under(&self.changes, ways::designs(self), None, self.simulation.fidelity)?;
         Ok(AdvisePages { changes, ..self.clone() })

@@ -21,7 +21,7 @@ pub struct Region {
     pub process: u32,
     /// A data structure rather than a mapping.
     pub is_structure: bool,
-    /// Of the walk cycles of the run with base pages.
+    /// Share of the walk cycles of the run with base pages.
     pub walk_share: f64,
     /// Page walks with base pages.
     pub walks: u64,

@@ -138,7 +138,7 @@ impl Verdict {
 }
 
 impl Region {
-    /// Of the size that it deserves.
+    /// Gain of the size that the region deserves.
     pub(super) fn gain(&self) -> Option<f64> {
         self.sizes.iter().find(|size| size.size == self.size)?.gain
     }

@@ -89,7 +89,7 @@ pub struct WayResult {
     pub figures: Option<WayFigures>,
     /// Why it could not run, if it could not.
     pub refused: Option<String>,
-    /// Of its policy, in the run.
+    /// Periods of the way's policy in the run.
     pub periods: Option<f64>,
 }
 
@@ -113,7 +113,7 @@ pub struct WayFigures {
     pub walk_cycles_left: f64,
     /// When most was.
     pub resident_bytes: u64,
-    /// Of them in pages larger than 4 KiB.
+    /// Share of the resident bytes that lie in pages larger than 4 KiB.
     pub large_share: f64,
     /// Resident beyond what base pages have, over that.
     pub bloat: f64,
@@ -127,7 +127,7 @@ pub struct WayFigures {
     pub fault_latency: FaultLatency,
 }
 
-/// Of faults, in nanoseconds.
+/// Latency of faults, in nanoseconds.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct FaultLatency {
     /// Median.
@@ -169,7 +169,7 @@ impl WayResult {
         let period = run::longest_period(&way.job.design.design, settings);
         WayResult {
             figures: Some(figures),
-            // Of base pages' run: a slow way must not look better tested.
+            // The time of base pages' run is taken: a slow way must not look better tested.
             periods: period.map(|period| base.seconds_simulated / period),
             ..WayResult::refused(way, "")
         }
@@ -215,7 +215,7 @@ impl FaultLatency {
         FaultLatency { p50_ns, p99_ns, max_ns: faults.max }
     }
 
-    /// Of pages of all sizes.
+    /// The latency of faults of pages of all sizes.
     fn of_run(run: &RunRecord) -> FaultLatency {
         let mut all = Histogram::default();
         for size in PageSize::ALL {

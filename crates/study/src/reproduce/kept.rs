@@ -33,8 +33,8 @@ struct Entry {
 }
 
 impl Kept {
-    /// Those of this program, in `$XDG_CACHE_HOME/terrace/runs` (`~/.cache` where that is not set). `None` where there is no
-    /// such folder or the program cannot be read: then every run is made.
+    /// The results of this program, in `$XDG_CACHE_HOME/terrace/runs` (`~/.cache` where that is not set). `None` where there
+    /// is no such folder or the program cannot be read: then every run is made.
     pub fn of_this_program() -> Option<Kept> {
         let identity = match env!("TERRACE_SOURCE") {
             "" => identity(Path::new("/proc/self/exe")).ok()?,
@@ -45,7 +45,7 @@ impl Kept {
         Some(kept)
     }
 
-    /// Those of the build called `identity`, in a folder for all builds.
+    /// The results of the build called `identity`, in a folder for all builds.
     pub fn in_folder(folder: &Path, identity: &str) -> Kept {
         Kept { folder: folder.join(identity) }
     }

@@ -68,7 +68,7 @@ pub struct ClaimResult {
     pub section: String,
     /// What the paper states.
     pub statement: String,
-    /// Of the numbers.
+    /// Unit of the numbers.
     pub unit: String,
     /// What is computed from the runs.
     pub expression: String,
@@ -80,7 +80,7 @@ pub struct ClaimResult {
     pub verdict: Outcome,
     /// Why it does not hold, where it does not.
     pub reason: String,
-    /// Of a claim about several rows.
+    /// The rows of a claim about several rows.
     pub rows: Vec<Row>,
     /// The runs that it needs.
     pub runs: Vec<RunKey>,
@@ -259,7 +259,7 @@ type Results = BTreeMap<RunKey, RunNumbers>;
 struct Open {
     key: RunKey,
     design: Resolved,
-    /// Of the workload, in place of its own.
+    /// Seed of the workload, in place of its own.
     seed: Option<u64>,
     /// What its result is kept under.
     name: String,
@@ -268,15 +268,15 @@ struct Open {
 /// The runs that claims need.
 #[derive(Default)]
 struct Sorted {
-    /// Those whose results are kept, or that depart from nothing.
+    /// Runs whose results are kept, or that depart from nothing.
     known: Results,
     /// How many were made before.
     reused: usize,
-    /// Those that are to be made.
+    /// Runs that are to be made.
     open: Vec<Open>,
-    /// What those of both are made with.
+    /// Recordings that the runs of both kinds are made with.
     recordings: BTreeMap<RunKey, Recordings>,
-    /// Those that cannot be made for want of a recording, a sentence each.
+    /// Runs that cannot be made for want of a recording, a sentence each.
     failures: Vec<String>,
 }
 
@@ -391,7 +391,7 @@ fn run_all(
                 Err(why) => refused = Some(why),
             }
         }
-        // Those that have started do all of it.
+        // The workers that have started do all of it.
         let refused = refused.filter(|_| workers.is_empty());
         failures.lock().unwrap_or_else(PoisonError::into_inner).extend(refused);
         let mut task = progress.begin(&format!("{} runs", open.len()));

@@ -124,7 +124,7 @@ impl Sweep {
         finished: &(dyn Fn(&Point, Outcome) + Sync),
     ) {
         let settings = Settings { hints: self.hints.clone(), ..Settings::new(self.simulation, progress) };
-        // Of those whose input could be opened: the others' failures are reported at once.
+        // Groups whose input could be opened: the others' failures are reported at once.
         let begun: Mutex<Vec<&Vec<usize>>> = Mutex::default();
         let pairs = groups.iter().filter_map(|group| {
             let input = match self.points[group[0]].input.open() {
@@ -179,7 +179,7 @@ impl Sweep {
         }
     }
 
-    /// Of a mix, how much each of its programs was slowed down: they run alone now, under the same design.
+    /// Adds how much each program of a mix was slowed down: the programs run alone now, under the same design.
     fn compare_with_alone(
         &self,
         point: &Point,

@@ -88,7 +88,7 @@ pub struct TunedParameter {
 pub struct Sensitivity {
     /// The parameter's value.
     pub value: String,
-    /// Of the objective, as a share; none where the policy refuses the value.
+    /// Change of the objective, as a share; none where the policy refuses the value.
     pub change: Option<f64>,
 }
 

@@ -266,7 +266,7 @@ fn pack(batch: &Batch, some: Range<usize>, keys: &mut [Packed; KEYS]) {
     pack_as_it_comes(batch, some, keys);
 }
 
-/// The same in wider vectors.
+/// As [`pack`], in wider vectors.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn pack_wide(batch: &Batch, some: Range<usize>, keys: &mut [Packed; KEYS]) {

@@ -16,7 +16,7 @@ pub(crate) fn drain(source: &mut dyn EventSource) -> u64 {
     drain_at_most(source, u64::MAX)
 }
 
-/// The same, until so many accesses were read: a few bytes can stand for any number.
+/// As [`drain`], until so many accesses were read: a few bytes can stand for any number.
 ///
 /// # Panics
 /// As [`drain`].

@@ -170,7 +170,7 @@ impl Predictor {
             "residuals end before the last one's padding"
         );
         let length = control.len();
-        // Nothing is filled where the batch was as long in its last use.
+        // No element is filled where the batch was as long in its last use.
         batch.addr.resize(length, 0);
         batch.size.resize(length, 0);
         batch.kind.resize(length, AccessKind::Read);

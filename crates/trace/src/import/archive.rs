@@ -16,7 +16,7 @@ pub(super) fn is_one(file: &File) -> bool {
 /// The contents of an archive's members in the order of their names.
 pub(super) struct Members {
     file: File,
-    /// Those to come, the next one last.
+    /// The members to come, the next one last.
     left: Vec<Member>,
     current: Option<Open>,
 }

@@ -35,14 +35,14 @@ pub(super) struct ImportBuilder {
 }
 
 impl ImportBuilder {
-    /// Of one stream; begins with its `Spawn`.
+    /// A builder for one stream; begins with its `Spawn`.
     pub(super) fn new(name: String) -> ImportBuilder {
         let mut builder = ImportBuilder::of_several();
         builder.spawn(0, 0, name);
         builder
     }
 
-    /// Of several streams, of which none has begun.
+    /// A builder for several streams, of which none has begun.
     pub(super) fn of_several() -> ImportBuilder {
         ImportBuilder {
             batch: Batch::with_capacity(StreamId(0)),

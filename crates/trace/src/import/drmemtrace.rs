@@ -69,7 +69,7 @@ fn record(bytes: &[u8; RECORD_BYTES]) -> Record {
 }
 
 impl DrMemTrace {
-    /// Of a file whose first time is this.
+    /// A reader of a file whose first time is this.
     pub(super) fn since(time: u64) -> DrMemTrace {
         DrMemTrace { time, ..DrMemTrace::default() }
     }
@@ -86,7 +86,7 @@ impl DrMemTrace {
 }
 
 impl Beginning {
-    /// Of a file's first bytes.
+    /// Reads a file's first bytes.
     pub(super) fn of(start: &[u8]) -> Beginning {
         let mut beginning = Beginning::default();
         for Record { kind, size, value } in start.as_chunks().0.iter().map(record) {

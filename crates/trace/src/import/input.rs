@@ -62,7 +62,7 @@ impl Input {
         Input::buffered(name, file, bytes, BUFFER_BYTES)
     }
 
-    /// The same with a buffer of so many bytes, which have to hold the longest line twice.
+    /// As [`Input::new`], with a buffer of so many bytes, which have to hold the longest line twice.
     pub(super) fn buffered(
         name: String,
         file: impl Read + Send + 'static,

@@ -15,7 +15,7 @@ use std::hash::Hash;
 /// Where the heap begins; the place itself means nothing.
 const HEAP: u64 = 0x1000_0000;
 const ALIGNMENT: u64 = 64;
-/// Of a larger object so much is accessed.
+/// Bytes of an object that are accessed, at most.
 const MOST_BYTES: u64 = 16 << 20;
 /// Accessed at a time, so that a batch does not grow with an object.
 const PIECE_BYTES: u64 = 4096;

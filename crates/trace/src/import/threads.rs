@@ -98,7 +98,7 @@ impl Threads {
     pub(super) fn new(inputs: Vec<Input>, program: String, salvage: bool) -> Threads {
         let mut inputs: Vec<(Beginning, Input)> =
             inputs.into_iter().map(|input| (Beginning::of(input.start()), input)).collect();
-        // Those that begin first have the lower numbers.
+        // Threads that begin first have the lower numbers.
         inputs.sort_by_key(|(beginning, _)| beginning.time);
         let mut processes: BTreeMap<u64, (u32, u32)> = BTreeMap::new();
         let threads = inputs.into_iter().map(|(Beginning { process, thread, time }, input)| {

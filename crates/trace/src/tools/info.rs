@@ -34,7 +34,7 @@ pub fn info(path: impl AsRef<Path>, salvage: bool) -> Result<TraceInfo, SourceEr
     info_watched(path, salvage, |_, _| ())
 }
 
-/// The same; calls `watch` with each batch's accesses and the share of the trace that is read, where that is known.
+/// As [`info`]; calls `watch` with each batch's accesses and the share of the trace that is read, where that is known.
 ///
 /// # Errors
 /// As [`info`].

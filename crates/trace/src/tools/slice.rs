@@ -124,7 +124,7 @@ impl<S: EventSource> Slice<S> {
             began = true;
         }
         let mut rest = part(batch, start..end, end < batch.len());
-        // Those just before the part's first access have been taken care of.
+        // Events just before the part's first access have been taken care of.
         rest.events.retain(|event| !began || event.before > start as u32);
         rest.events.iter_mut().for_each(|event| event.before -= start as u32);
         // Numbers after the inserted events move up by their count; earlier ones keep their order before them.

@@ -39,7 +39,7 @@ pub fn verify(path: impl AsRef<Path>) -> Result<VerifyReport, SourceError> {
     verify_watched(path, |_, _| ())
 }
 
-/// The same; calls `watch` with each batch's accesses and the share of the trace that is read, where that is known.
+/// As [`verify`]; calls `watch` with each batch's accesses and the share of the trace that is read, where that is known.
 ///
 /// # Errors
 /// As [`verify`].
@@ -123,9 +123,9 @@ pub fn verify_watched(
 /// there are.
 #[derive(Debug, Default)]
 struct SequenceCheck {
-    /// All up to this one occurred.
+    /// All numbers up to this one occurred.
     complete: u64,
-    /// Those beyond.
+    /// Numbers beyond it that occurred.
     ahead: HashSet<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! Who may ask: a browser with the address that was printed, from the page itself.
+//! The check of who may ask: a browser with the address that was printed, from the page itself.
 
 use super::Shared;
 use super::answers::refuse;
@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// Of every answer.
+/// Headers of every answer.
 const HEADERS: [(HeaderName, &str); 7] = [
     (header::CONTENT_SECURITY_POLICY, POLICY),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),

@@ -9,7 +9,7 @@ pub struct GpuRun {
     pub platform: String,
     /// Kernels of the run, in the order in which each came first.
     pub kernels: Vec<KernelRun>,
-    /// Of all data structures at the end.
+    /// Checksum of all data structures at the end.
     pub checksum: u64,
     /// Data structures that are not as the host computed them.
     pub different: Vec<String>,

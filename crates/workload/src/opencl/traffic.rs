@@ -19,7 +19,7 @@ pub struct LaneTraffic {
 }
 
 impl LaneTraffic {
-    /// Of a whole stream.
+    /// The traffic of a whole stream.
     ///
     /// # Errors
     /// The stream's own.

@@ -180,7 +180,7 @@ enum Phase {
 pub(crate) struct Solver {
     program: ConjugateGradient,
     rows: std::ops::Range<u64>,
-    /// The same share of the vectors, in vector accesses.
+    /// The thread's share of the vectors, in vector accesses.
     chunks: std::ops::Range<u64>,
     phase: Phase,
     at: u64,

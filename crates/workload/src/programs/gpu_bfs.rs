@@ -22,7 +22,7 @@ Stands for Rodinia's bfs (Che et al., IISWC 2009), with its six data structures.
     exact: true,
 };
 
-/// Of nodes where the search does not come, and the most levels.
+/// Level of nodes that the search does not reach, and the most levels.
 const NEVER: u8 = u8::MAX;
 
 /// Where an edge leads.
@@ -69,7 +69,7 @@ pub(crate) struct Work {
     nodes: u64,
     degree: u64,
     seed: u64,
-    /// Of each node; [`NEVER`] where the search does not come.
+    /// Level of each node; [`NEVER`] where the search does not come.
     level: Arc<[u8]>,
     levels: u64,
     accesses: u64,
@@ -140,7 +140,7 @@ impl OnGpu for Work {
             let level = self.level[node as usize];
             memory.write(self.cost + 4 * node, u32::from(level));
             memory.write(self.visited + node, 1u8);
-            // Of a search that was cut off, the level that would be next.
+            // The mask has the nodes of the level that would be next, where the search was cut off.
             memory.write(self.mask + node, u8::from(u64::from(level) == self.levels));
         }
     }

@@ -31,22 +31,22 @@ pub(crate) struct Parameters {
     /// Memory in all.
     #[parameter(default = "256 MiB", range = "2 MiB"..="32 TiB")]
     bytes: Bytes,
-    /// Of it, in an array that exists from the beginning.
+    /// Share of the memory that is one array from the start.
     #[parameter(default = 0.5, range = 0.0..=1.0, unit = "share")]
     at_once: f64,
-    /// Of it, in a mapping that grows by chunks.
+    /// Share of the memory that is one mapping, which grows by chunks.
     #[parameter(default = 0.25, range = 0.0..=1.0, unit = "share")]
     chunked: f64,
     /// Size of a chunk.
     #[parameter(default = "64 MiB", range = "4 KiB"..="32 TiB")]
     chunk: Bytes,
-    /// Of it, in mappings of 64 MiB apart from each other.
+    /// Share of the memory that lies in mappings of 64 MiB apart from each other.
     #[parameter(default = 0.0, range = 0.0..=1.0, unit = "share")]
     apart: f64,
     /// Places at which the array is filled in turn, 2 MiB each, as the threads of a program do.
     #[parameter(default = 1, range = 1..=4096, unit = "places")]
     fronts: u64,
-    /// Computed by each thread between filling and reading.
+    /// Instructions that each thread computes between filling and reading.
     #[parameter(default = 0, range = 0..=LARGEST_COUNT, unit = "instructions")]
     compute: u64,
     /// Random reads, all threads together.

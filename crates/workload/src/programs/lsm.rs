@@ -94,7 +94,7 @@ pub(crate) struct ColumnStore {
     index: u64,
     summary: u64,
     filter: u64,
-    /// Of each thread: its skip list, its memtable's cells, its commit log.
+    /// For each thread: its skip list, its memtable's cells, its commit log.
     nodes: Vec<u64>,
     cells: Vec<AddressRange>,
     logs: Vec<AddressRange>,

@@ -199,7 +199,7 @@ impl Descent {
         }
         let column = follow(program.column(feature), memory.load(program.columns + 8 * feature, 5, 2));
         for k in 0..program.nonzeros {
-            // Of the first node the pointer was the last load; the others follow it in the same loop.
+            // The pointer to the first node was the last load; the other pointers follow in the same loop.
             let row = self.row(memory, column, feature, k, if k == 0 { 1 } else { 0 });
             memory.load_payload::<u64>(program.curvature + 8 * row, 1, 2);
             // Two multiplications, an addition, the next node, compare and branch.

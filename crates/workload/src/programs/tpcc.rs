@@ -160,7 +160,7 @@ impl Program for OrderProcessing {
         let cold = parameters.cold;
         let history_bytes = (bytes as f64 * cold) as u64;
         let orders = history_bytes / (LINES_PER_ORDER * LINE_BYTES);
-        // Of the rest, in a real database of hundreds of warehouses: stock 32 MB each, customers 20 MB, little else.
+        // The rest, in a real database of hundreds of warehouses, is stock, 32 MB each, customers, 20 MB, and little else.
         let rest = bytes - history_bytes;
         let log_bytes = (rest / 64).next_multiple_of(4096);
         let mut layout = Layout::new(parameters.start.init);
@@ -285,7 +285,7 @@ impl OrderProcessing {
 
     fn order_status(&self, terminal: &mut Terminal, plan: &mut Plan) {
         self.customers.read(plan, self.customer(terminal));
-        // Whose customer ordered last is anywhere among the loaded orders.
+        // The customer's last order is anywhere among the loaded orders.
         let order = terminal.random.below(self.orders);
         plan.read(self.history + order * LINES_PER_ORDER * LINE_BYTES, LINES_PER_ORDER * LINE_BYTES);
     }

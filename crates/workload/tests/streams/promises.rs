@@ -24,7 +24,7 @@ struct Order {
     /// Barriers that each stream has come to: numbers of their marks in the global order.
     barriers: Vec<Vec<u64>>,
     exits: Vec<u64>,
-    /// Of the last event that is neither, which all batches that begin later come after.
+    /// Number of the last event that is neither, which all batches that begin later come after.
     last: u64,
 }
 

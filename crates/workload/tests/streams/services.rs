@@ -1,4 +1,4 @@
-//! Services and stores: where their requests go, and what of them grows.
+//! Services and stores: where their requests go, and which of their parts grow.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What scenarios look at, and how they tell what they found.
+//! What scenarios look at, and how they report what they found.
 
 use crate::memory::PAGE;
 use crate::process::Target;
@@ -22,7 +22,7 @@ impl Checks {
         Checks { scenario, passed: 0, failed: 0 }
     }
 
-    /// Counts a check and tells it; `found` explains either way.
+    /// Counts a check and prints it; `found` explains either way.
     pub fn that(&mut self, holds: bool, what: impl Display, found: impl Display) {
         let Checks { scenario, .. } = self;
         if holds {
@@ -143,15 +143,15 @@ pub fn vmstat(name: &str) -> Result<u64> {
 
 /// How long something is waited for that happens within seconds, or within a minute and a half where Terrace has to rest in
 /// between. By the guest's time, which passes with its instructions.
-pub const PATIENCE: Duration = Duration::from_secs(300);
+pub const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Waits until something holds; whether it came to hold.
 pub fn eventually(holds: impl FnMut() -> Result<bool>) -> Result<bool> {
     until(holds, |holds| *holds)
 }
 
-/// Measures until the measurement is good, and answers that one; the last one where it never was. To be judged is what
-/// this answers: what is measured afterwards may be another moment's.
+/// Measures until the measurement is good, and returns that one; the last one where it never was. Judge the returned
+/// measurement: a later one may show another moment.
 pub fn until<T>(measure: impl FnMut() -> Result<T>, good: impl Fn(&T) -> bool) -> Result<T> {
     until_every(Duration::from_millis(50), measure, good)
 }
@@ -167,7 +167,7 @@ fn until_every<T>(
     mut measure: impl FnMut() -> Result<T>,
     good: impl Fn(&T) -> bool,
 ) -> Result<T> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let measured = measure()?;
         if good(&measured) || Instant::now() > deadline {
@@ -178,13 +178,13 @@ fn until_every<T>(
 }
 
 /// As [`until`], for what has to stay as it is: measures once a second until the last `looks` measurements are all good, and
-/// answers these, which are what is to be judged.
+/// returns these, which are to be judged.
 pub fn lasting<T>(
     looks: usize,
     mut measure: impl FnMut() -> Result<T>,
     good: impl Fn(&T) -> bool,
 ) -> Result<Vec<T>> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let mut last = VecDeque::new();
     loop {
         last.push_back(measure()?);

@@ -171,7 +171,7 @@ impl Trace {
 impl Drop for Trace {
     fn drop(&mut self) {
         self.buffers.clear();
-        // Nothing reads it any more, so nothing keeps it.
+        // No reader is left, so nothing keeps it.
         let _ = std::fs::remove_dir(&self.instance);
     }
 }

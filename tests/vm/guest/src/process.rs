@@ -22,12 +22,12 @@ impl Target {
         Target::started_by("/proc/self/exe", arguments)
     }
 
-    /// The same, by another program, such as a Terrace that runs it.
+    /// As [`Target::start`], by another program, such as a Terrace that runs it.
     pub fn started_by(program: &str, arguments: &[&str]) -> Result<Target> {
         Target::started_with(program, arguments, &[])
     }
 
-    /// The same, with more in its environment.
+    /// As [`Target::started_by`], with more in its environment.
     pub fn started_with(
         program: &str,
         arguments: &[&str],
@@ -57,12 +57,12 @@ impl Target {
         Ok(())
     }
 
-    /// Reads on until the target has told `key`; later values replace earlier ones.
+    /// Reads on until the target has printed `key`; later values replace earlier ones.
     pub fn wait_for(&mut self, key: &str) -> Result<()> {
         loop {
             let mut line = String::new();
             if self.output.read_line(&mut line)? == 0 {
-                bail!("ended without telling \"{key}\"");
+                bail!("ended without printing \"{key}\"");
             }
             let pairs = line.split_whitespace().filter_map(|pair| pair.split_once('='));
             self.values.extend(pairs.map(|(key, value)| (key.to_owned(), value.to_owned())));
@@ -74,7 +74,7 @@ impl Target {
     }
 
     pub fn value(&self, key: &str) -> Result<&str> {
-        self.values.get(key).map(String::as_str).with_context(|| format!("the target told no \"{key}\""))
+        self.values.get(key).map(String::as_str).with_context(|| format!("the target printed no \"{key}\""))
     }
 
     /// Kills what was started, at once; what that has started itself goes on.
@@ -97,7 +97,7 @@ impl Target {
         Ok(said)
     }
 
-    /// A range of addresses that the target told.
+    /// A range of addresses that the target printed.
     pub fn range(&self, key: &str) -> Result<Range<u64>> {
         range(self.value(key)?).with_context(|| key.to_owned())
     }
@@ -129,7 +129,7 @@ impl Target {
         self.finish_by(pid)
     }
 
-    /// The same where what was started has started the verifier, and waits for it.
+    /// As [`Target::finish`], where what was started has started the verifier, and waits for it.
     pub fn finish_by(mut self, pid: u32) -> Result<String> {
         // SAFETY: neither the child nor one that it waits for has been waited for, so the number is still its own.
         let asked = unsafe { libc::kill(pid as i32, libc::SIGTERM) } == 0;
@@ -157,7 +157,7 @@ pub fn range(value: &str) -> Result<Range<u64>> {
     Ok(number(start)?..number(end)?)
 }
 
-/// Tells a range as [`range`] reads it.
+/// Prints a range as [`range`] reads it.
 pub fn range_text(range: &Range<u64>) -> String {
     format!("{:x}..{:x}", range.start, range.end)
 }

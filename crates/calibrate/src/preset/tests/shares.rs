@@ -11,7 +11,7 @@ fn a_last_level_has_what_this_machine_gets_of_it() {
     assert_eq!(value(&table, "cache.llc.capacity").as_str(), Some("6144 KiB"));
     assert_eq!(value(&table, "cache.llc.ways").as_integer(), Some(16));
     assert_eq!(spread_of(&table, "cache.llc.capacity"), "6144 KiB .. 8192 KiB");
-    // Of 32 MiB, more than half may be used.
+    // More than half of a cache of 32 MiB may be used.
     machine.last_level = vec![(16 << 20, exact(20.0)), (24 << 20, exact(120.0))];
     assert_eq!(value(&written(&machine), "cache.llc.capacity").as_str(), Some("32768 KiB"));
     // What was measured over 512 MiB lay mostly in the cache.

@@ -93,7 +93,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
             return Err(Failure::usage(format!("there is no process {pid}")));
         }
     }
-    // Of a tree the root may have nothing, and its children all.
+    // In a tree the root may have no memory while its children have all of it.
     for pid in &arguments.pid {
         if let Some(why) = targets::without_memory(&Linux, *pid) {
             return Err(Failure::usage(format!("process {pid} has no memory to manage: {why}")));

@@ -28,7 +28,7 @@ pub struct Arguments {
     #[arg(value_name = "PID", required_unless_present = "pid", conflicts_with = "pid")]
     process: Option<u32>,
 
-    /// The same, as other commands name it
+    /// The process, by an option as in other commands
     #[arg(long, value_name = "PID")]
     pid: Option<u32>,
 

@@ -46,7 +46,7 @@ runs on; `terrace restore` then puts back what Terrace had set.";
 /// Terrace, unless --sample-faults is asked for. Processes that the command starts are followed.
 ///
 /// Without --policy the best informed policy that this machine can run is
-/// taken, and the choice is explained. `terrace doctor` tells what the machine
+/// taken, and the choice is explained. `terrace doctor` shows what the machine
 /// offers.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
@@ -77,7 +77,7 @@ pub struct Arguments {
     track_structures: bool,
 
     /// Let the pages that a policy watches fault at their next access, which
-    /// tells page and time, for policies that count accesses (thermostat with
+    /// shows page and time, for policies that count accesses (thermostat with
     /// prefilter=false). In shared memory only, as with --track-accesses, and
     /// instead of it. An access to a watched page waits until Terrace answers,
     /// some microseconds; if Terrace is killed nobody waits, but while it is

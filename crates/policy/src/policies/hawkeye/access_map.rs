@@ -26,7 +26,7 @@ struct Range {
 #[derive(Clone, Debug)]
 pub struct AccessMap {
     ranges: BTreeMap<PageId, Range>,
-    /// By bucket, then by space. Places that a range has left stay until they are met.
+    /// Places by bucket, then by space. Places that a range has left stay until they are met.
     buckets: Vec<BTreeMap<SpaceId, VecDeque<(PageId, u64)>>>,
     turns: u64,
     last: SpaceId,
@@ -35,7 +35,7 @@ pub struct AccessMap {
 }
 
 impl AccessMap {
-    /// Nothing is observed yet.
+    /// A map of which nothing is observed yet.
     pub fn new(weight: f64) -> AccessMap {
         AccessMap {
             ranges: BTreeMap::new(),

@@ -24,9 +24,9 @@ pub enum Placed {
 pub struct Batch {
     /// In the order in which they are to be carried out.
     pub moves: Vec<Relocate>,
-    /// Whose contents a frame will hold, by where these are now; where it will not be its own.
+    /// The frame whose contents each frame will hold, where it will not be its own.
     holds: BTreeMap<u64, u64>,
-    /// Where the contents of a frame will be.
+    /// The frame that the contents of each frame will be in.
     goes: BTreeMap<u64, u64>,
 }
 

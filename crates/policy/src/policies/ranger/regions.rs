@@ -30,7 +30,7 @@ impl Region {
 /// The list of coalesced regions in one tier.
 #[derive(Clone, Debug)]
 pub struct Regions {
-    /// By first frame.
+    /// The regions by their first frames.
     list: Vec<Region>,
     first: u64,
     end: u64,

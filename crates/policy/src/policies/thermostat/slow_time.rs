@@ -50,8 +50,8 @@ impl SlowTime {
     }
 }
 
-/// By how many seconds the program's reads of the slow tier, walks included, took longer than as many of the fast tier.
-/// `idle`: what one of those takes where there were none.
+/// The extra seconds that the program's reads of the slow tier, walks included, took over as many of the fast tier. `idle`:
+/// the time of a read of the fast tier where there were none.
 fn extra_seconds(fast: &TierTraffic, slow: &TierTraffic, idle: f64) -> f64 {
     let mean =
         |tier: &TierTraffic| (tier.reads > 0).then(|| tier.read_nanos as f64 * 1e-9 / tier.reads as f64);

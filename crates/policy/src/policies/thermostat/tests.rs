@@ -230,7 +230,8 @@ fn pages_of_which_nothing_is_known_are_not_taken_for_cold() {
     driver.world.hide(PageRange::new(page(5), 512));
     run(&mut driver, 20, &[2, 5]);
     assert_eq!(slow_pages(&driver), [0, 1, 3, 4, 6, 7]);
-    // Of page 2 the other half is counted: 10 of its pages, 10 accesses each, in each of the 6 rounds that it was in.
+    // The half of page 2 that can be seen is counted: 10 of its pages, 10 accesses each, in each of the 6 rounds that it was
+    // in.
     let stats = driver.report().stats;
     assert_eq!((stats.integer("poisoned"), stats.integer("counted")), (60, 600));
 }

@@ -35,7 +35,7 @@ use terrace_model::{Bytes, Frame, PageSize, TierId, Time};
 
 /// Pages per order.
 const BATCH: usize = 512;
-/// Of which so many are between unmap and map.
+/// Pages of a batch that are between unmap and map at once.
 const IN_FLIGHT: Option<NonZeroU32> = NonZeroU32::new(32);
 
 /// How memory is compacted.
@@ -50,14 +50,15 @@ pub enum Compaction {
     None,
 }
 
-/// By what smart compaction knows that a region cannot be emptied.
+/// How smart compaction knows that a region cannot be emptied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Choice)]
 pub enum Unmovable {
     /// By the counter of its unmovable frames (Trident §5.1.3).
     #[default]
     Counter,
-    /// By the mobility of its pageblocks: those that are not kept for what can move are out, whatever lies in them, and of
-    /// the others none is, whatever lies in it (Trident's released code, which keeps the counter and does not read it).
+    /// By the mobility of its pageblocks: a region with a pageblock that is not kept for movable pages counts as unmovable,
+    /// any other region does not, whatever lies in them (Trident's released code, which keeps the counter and does not read
+    /// it).
     Mobility,
 }
 
@@ -66,9 +67,9 @@ pub enum Unmovable {
 pub struct SmartLimits {
     /// Sources per compaction, at most.
     pub retries: u32,
-    /// A source is none again until so much time has passed.
+    /// Time for which a source that was tried is not chosen again.
     pub timeout: Time,
-    /// Which regions are none.
+    /// How regions that cannot be emptied are recognized.
     pub unmovable: Unmovable,
 }
 
@@ -88,9 +89,9 @@ pub enum Progress {
 pub struct Work {
     /// Compactions begun.
     pub runs: u64,
-    /// Those that freed a block.
+    /// Compactions that freed a block.
     pub succeeded: u64,
-    /// Blocks that were begun to be emptied.
+    /// Blocks that compaction began to empty.
     pub sources: u64,
     /// Bytes copied.
     pub copied: u64,

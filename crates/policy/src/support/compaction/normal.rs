@@ -22,7 +22,7 @@ struct Cursors {
     source: u64,
     /// Goes down: frames from it on were filled or passed over.
     target: u64,
-    /// The same for blocks of 2 MiB.
+    /// The target cursor for blocks of 2 MiB.
     huge_target: u64,
 }
 
@@ -32,10 +32,10 @@ const CLUSTER: usize = 32;
 /// Which blocks are emptied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Pass {
-    /// Those in pageblocks for what can move: the asynchronous pass.
+    /// Blocks in pageblocks for movable pages: the asynchronous pass.
     #[default]
     Movable,
-    /// All: the light synchronous pass.
+    /// All blocks: the light synchronous pass.
     All,
 }
 

@@ -188,7 +188,7 @@ impl Hierarchy {
             // A sharer for its translations alone has no copy to lose.
             self.counters.invalidations += u64::from(!translates || dropped.is_some());
             if translates {
-                self.tell(other, line, Reason::Store, dropped.is_some());
+                self.notify(other, line, Reason::Store, dropped.is_some());
             }
         }
         if dirty {
@@ -214,7 +214,7 @@ impl Hierarchy {
             dirty |= dropped == Some(true);
             self.counters.back_invalidations += u64::from(!sharers.translates || dropped.is_some());
             if sharers.translates {
-                self.tell(core, line, Reason::BackInvalidation, dropped.is_some());
+                self.notify(core, line, Reason::BackInvalidation, dropped.is_some());
             }
         }
         if dirty {

@@ -45,9 +45,9 @@ pub trait Below {
 pub struct Served {
     /// When the data is there (for a store: when the line is owned).
     pub done: Time,
-    /// From here to `cache_end` caches were looked up; before it the access waited for a free miss register.
+    /// Begin of the look-ups in caches, which last until `cache_end`; before it the access waited for a free miss register.
     pub cache_start: Time,
-    /// From here to `done` memory was waited for.
+    /// Begin of the wait for memory, which lasts until `done`.
     pub cache_end: Time,
 }
 
@@ -208,7 +208,7 @@ impl Hierarchy {
         self.access_not_recent(core, line, write, now, by, below)
     }
 
-    /// The same for a line that [`Hierarchy::access_recent`] did not find.
+    /// An access to a line that [`Hierarchy::access_recent`] did not find.
     #[inline(always)]
     pub fn access_not_recent<B: Below>(
         &mut self,

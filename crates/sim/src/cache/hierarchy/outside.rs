@@ -28,7 +28,7 @@ impl Hierarchy {
     /// A part of a line is stored to, and the line lies modified in the last level alone afterwards.
     pub fn store_from_outside<B: Below>(&mut self, line: CacheLine, now: Time, below: &mut B) {
         let (holders, _) = if self.translations.is_some() {
-            self.tell_sharers(line, None)
+            self.notify_sharers(line, None)
         } else {
             self.drop_everywhere(line)
         };

@@ -59,7 +59,7 @@ impl Hierarchy {
         self.llc.prefetch_set(self.llc.home(line));
     }
 
-    /// The same for the line's sets of `core`'s L2 and of the last level.
+    /// Asks the host's memory for the line's sets of `core`'s L2 and of the last level, ahead of their use.
     #[inline(always)]
     pub fn host_prefetch_l2_and_llc(&self, core: CoreId, line: CacheLine) {
         let l2 = &self.private[self.caches_of(core).index()].l2;

@@ -15,13 +15,13 @@ pub(super) struct Arrival {
 }
 
 impl Arrival {
-    /// Of a line that was asked for at a time.
+    /// The arrival of a line that was asked for at a time.
     #[inline(always)]
     pub fn of(asked: Time, ready: Time) -> Arrival {
         Arrival { ready, latency: ready.saturating_sub(asked) }
     }
 
-    /// Of a line whose data is there.
+    /// The arrival of a line whose data is there.
     pub const PAST: Arrival = Arrival { ready: Time::ZERO, latency: Time::ZERO };
 
     /// When the data is there for an access at `now`. One that was simulated after the request and comes before it in time
@@ -143,7 +143,7 @@ impl Hierarchy {
         served
     }
 
-    /// Gets a line from L2 or further down. Also answers whether the core owns it afterwards.
+    /// Gets a line from L2 or further down. Also returns whether the core owns it afterwards.
     #[inline(always)]
     pub(super) fn fetch<B: Below>(
         &mut self,

@@ -118,7 +118,7 @@ impl Hierarchy {
         self.translations.as_ref().is_some_and(|own| !own.messages.is_empty())
     }
 
-    pub(super) fn tell(&mut self, core: CoreId, line: CacheLine, reason: Reason, cached: bool) {
+    pub(super) fn notify(&mut self, core: CoreId, line: CacheLine, reason: Reason, cached: bool) {
         if let Some(own) = &mut self.translations {
             own.messages.push(Message { core, line, reason, cached });
             match reason {
@@ -133,7 +133,7 @@ impl Hierarchy {
     #[inline(always)]
     pub(super) fn depart(&mut self, core: CoreId, line: CacheLine) {
         if self.directory.remove(line, core) && self.translations.as_ref().is_some_and(|own| own.eager) {
-            self.tell(core, line, Reason::Departure, false);
+            self.notify(core, line, Reason::Departure, false);
         }
     }
 
@@ -173,15 +173,15 @@ impl Hierarchy {
 
     /// The sharers of a line of translations, except for one core, lose the line and get a message of the store to it. Other
     /// lines leave the private caches as ever. Returns how many cores held the line, and whether one had modified it.
-    pub fn tell_sharers(&mut self, line: CacheLine, except: Option<CoreId>) -> (u64, bool) {
+    pub fn notify_sharers(&mut self, line: CacheLine, except: Option<CoreId>) -> (u64, bool) {
         match self.directory {
             AnyDirectory::None => (0, false),
-            AnyDirectory::Narrow(_) => self.tell_sharers_in::<u64>(line, except),
-            AnyDirectory::Wide(_) => self.tell_sharers_in::<WideSet>(line, except),
+            AnyDirectory::Narrow(_) => self.notify_sharers_in::<u64>(line, except),
+            AnyDirectory::Wide(_) => self.notify_sharers_in::<WideSet>(line, except),
         }
     }
 
-    fn tell_sharers_in<S: InDirectory>(&mut self, line: CacheLine, except: Option<CoreId>) -> (u64, bool) {
+    fn notify_sharers_in<S: InDirectory>(&mut self, line: CacheLine, except: Option<CoreId>) -> (u64, bool) {
         let Some(directory) = S::of(&mut self.directory) else { return (0, false) };
         let mut sharers = directory.sharers(line);
         if !sharers.translates {
@@ -195,7 +195,7 @@ impl Hierarchy {
             let dropped = self.drop_private(core, line);
             holders += u64::from(dropped.is_some());
             dirty |= dropped == Some(true);
-            self.tell(core, line, Reason::Store, dropped.is_some());
+            self.notify(core, line, Reason::Store, dropped.is_some());
             self.demote(core, line);
         }
         (holders, dirty)

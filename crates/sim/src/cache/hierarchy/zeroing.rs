@@ -78,7 +78,7 @@ impl Hierarchy {
         (held, taken)
     }
 
-    /// The same for a line that lies in the last level alone afterwards.
+    /// A core writes zeros over a line that lies in the last level alone afterwards.
     pub fn zero_in_llc<B: Below>(&mut self, line: CacheLine, now: Time, below: &mut B) -> (bool, Time) {
         let held = self.seen.zero(line) && self.discard(line);
         self.counters.zero_fills += 1;

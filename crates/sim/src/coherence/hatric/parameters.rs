@@ -61,7 +61,7 @@ pub struct HatricParameters {
 pub enum Granularity {
     /// The translations of all eight entries of the line, by one co-tag that ignores bits 5 to 3 (section 2.4.3).
     Line,
-    /// The same by eight probes, one for each entry, each with all bits that a co-tag has.
+    /// The translations of all eight entries by eight probes, one for each entry, each with all bits that a co-tag has.
     EightEntries,
     /// The translations of the entries stored to. A line of which others keep translations is not left writable.
     Entry,
@@ -101,7 +101,7 @@ pub enum SetNumbers {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Choice)]
 #[serde(rename_all = "kebab-case")]
 pub enum Synonyms {
-    /// A bit tells that all sets have to be searched.
+    /// A bit says that all sets have to be searched.
     SearchAll,
     /// Both are kept where they are, by a list that has no bound.
     ListAll,
@@ -111,9 +111,9 @@ pub enum Synonyms {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Choice)]
 #[serde(rename_all = "kebab-case")]
 pub enum WalkCacheSets {
-    /// Those that follow from the entry's place in its table (section 2.4.3, figure 2.7).
+    /// The sets that follow from the entry's place in its table (section 2.4.3, figure 2.7).
     Derived,
-    /// All.
+    /// All sets.
     SearchAll,
 }
 
@@ -178,7 +178,8 @@ pub enum Ranges {
     /// A range keeps the addresses of its first and its last entry, and ends where their table ends. A store between the two
     /// drops the range.
     RangeCover,
-    /// The same, but the range is cut at the pages stored to. The longer part stays; the other one where there is room.
+    /// A store between the first and the last entry cuts the range at the pages stored to. The longer part stays; the other
+    /// one where there is room.
     Split,
 }
 

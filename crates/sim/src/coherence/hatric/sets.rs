@@ -52,7 +52,7 @@ impl LineSets {
         }
     }
 
-    /// Nobody holds translations of a line any more.
+    /// Forgets a line of which nobody holds translations any more.
     pub fn forget(&mut self, line: Line) {
         self.lines.remove(&line);
     }

@@ -178,7 +178,7 @@ impl Hardware {
         }
     }
 
-    /// The same as range TLBs are notified of it.
+    /// The store to a line's entries that range TLBs are notified of.
     pub fn store_to_ranges(&self, line: Line, entries: u8) -> RangeStore {
         let entries = if self.keys.granularity == Granularity::Entry { entries } else { u8::MAX };
         RangeStore { line: line.addr(), entries, resolution: self.resolution() }

@@ -66,7 +66,7 @@ use terrace_model::Stats;
 pub enum ClaimKind {
     /// A number within a tolerance.
     Value,
-    /// Who beats whom.
+    /// An order: which design beats which.
     Order,
     /// A knee, plateau or crossover: where a curve turns.
     Shape,
@@ -319,7 +319,7 @@ fn definitions(texts: &BTreeMap<String, String>) -> Result<BTreeMap<String, Expr
         }
         match fault {
             None => return Ok(definitions),
-            // Nothing new in this round: what is left cannot be read.
+            // A round without a new definition: what is left cannot be read.
             Some(fault) if definitions.len() == known => return Err(fault),
             Some(_) => {}
         }
@@ -424,7 +424,7 @@ impl Claim {
         self.runs_with(|_| true)
     }
 
-    /// Those of which it reads a metric with such a name.
+    /// The simulations of which the claim reads a metric with such a name.
     pub fn runs_with(&self, is_such: impl Fn(&str) -> bool) -> Vec<RunKey> {
         let mut keys = Vec::new();
         for (run, _) in self.expression.metrics().into_iter().filter(|(_, metric)| is_such(metric)) {

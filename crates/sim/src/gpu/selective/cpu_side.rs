@@ -59,7 +59,7 @@ pub struct Cpu<'a> {
 }
 
 impl Cpu<'_> {
-    /// Those of a line's sectors that the CPU's caches hold.
+    /// The sectors of a line that the CPU's caches hold.
     pub fn held(&self, line: GpuLine) -> u8 {
         let halves = (0..HALVES).filter(|half| self.caches.holds(line.half(*half).in_caches()));
         halves.map(of_half).fold(0, |all, half| all | half)
@@ -71,7 +71,7 @@ impl Cpu<'_> {
         halves_of(sectors).map(|half| self.memory.read(request(half))).fold(now, Time::max)
     }
 
-    /// The same for sectors that are written.
+    /// The GPU's request to write sectors of a line, once it is beside the memory.
     pub fn write(&mut self, line: GpuLine, sectors: u8, now: Time, by: Initiator) -> Time {
         let request = |half| MemoryRequest::of_gpu(line.half(half), now, by);
         halves_of(sectors).map(|half| self.memory.write(request(half))).fold(now, Time::max)
@@ -92,7 +92,7 @@ impl Cpu<'_> {
 }
 
 impl CpuSide {
-    /// Nothing is under way.
+    /// The CPU's side with nothing under way.
     pub fn new(parameters: &GpuCoherenceParameters, cycle: Time) -> CpuSide {
         let client = &parameters.client_cache;
         CpuSide {

@@ -90,7 +90,7 @@ pub struct Coherence {
 }
 
 impl Coherence {
-    /// Nothing is cached anywhere.
+    /// The state in which nothing is cached anywhere.
     pub fn new(parameters: &GpuCoherenceParameters, gpu: &GpuParameters, slices: usize) -> Coherence {
         let read_only = &parameters.read_only;
         Coherence {

@@ -53,9 +53,9 @@ pub enum CoherenceKind {
 pub enum Coalescing {
     /// Nowhere.
     None,
-    /// Those of one SM.
+    /// Loads of one SM join.
     L1,
-    /// Those of one SM, and those of all SMs at the slices.
+    /// Loads of one SM join, and loads of all SMs at the slices.
     L1L2,
 }
 
@@ -78,7 +78,7 @@ pub struct GpuLinkParameters {
     /// There and back together: half is paid each way.
     #[parameter(default = "100 cycles", range = "0 cycles"..="1000000 cycles", source = "Agarwal 2017, table 5.3")]
     pub latency: Cycles,
-    /// Of each direction.
+    /// Bandwidth of each direction.
     #[parameter(default = "90 GB/s", range = "1 kB/s"..="1000 TB/s", source = "Agarwal 2017, table 5.3")]
     pub bandwidth: BytesPerSec,
     /// A packet is a header of one flit, and as many flits of data as it takes.
@@ -96,7 +96,7 @@ pub struct ClientCacheParameters {
     /// Ways of a set.
     #[parameter(default = 8, range = 1..=256, source = "Agarwal 2017, section 5.3")]
     pub ways: u32,
-    /// Of a hit, the link's not included.
+    /// Latency of a hit, without that of the link.
     #[parameter(default = "100 cycles", range = "0 cycles"..="1000000 cycles", source = "Agarwal 2017, section 5.3")]
     pub latency: Cycles,
     /// What a miss adds before memory is read. The cache lies at the memory's controller, and the source gives nothing.

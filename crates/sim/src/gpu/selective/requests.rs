@@ -64,7 +64,7 @@ impl InFlight {
         }
     }
 
-    /// Nobody joins what is under way of a line any more.
+    /// Forgets a line: later loads do not join what is under way of it.
     pub fn forget(&mut self, line: GpuLine) {
         self.lines.remove(&line);
     }

@@ -89,7 +89,7 @@ impl Both {
         }
     }
 
-    /// Nothing is where it may not be.
+    /// Checks that no line is where it may not be.
     fn check(&mut self) {
         let memory = &self.machine.shared.memory;
         for &line in &self.lines {

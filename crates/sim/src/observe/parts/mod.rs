@@ -39,7 +39,7 @@ pub struct Parts {
     sites: HashMap<u32, String>,
     /// Walks of each part, and the time they took.
     walks: Vec<(u64, Time)>,
-    /// The same when the region of interest began and ended.
+    /// The walks when the region of interest began and ended.
     begin: Option<Vec<(u64, Time)>>,
     end: Option<Vec<(u64, Time)>>,
     costs: Vec<PartCost>,

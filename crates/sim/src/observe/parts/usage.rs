@@ -6,7 +6,7 @@ use crate::outcome::PartUse;
 use std::ops::Range;
 use terrace_model::{AddressRange, PageSize, SpaceId, VirtAddr};
 
-/// Of how many parts memory must have grown by one until it is looked at again.
+/// Memory is looked at again when it has grown by one part in so many.
 const GROWTH: u64 = 64;
 
 /// Resident bytes of each part at the moment at which most was resident, within a [`GROWTH`]th.

@@ -3,7 +3,7 @@
 use super::{Owner, TierMemory};
 use terrace_model::{Frame, PageSize};
 
-/// Who holds how much of a memory, and how its free frames lie.
+/// Amounts of a memory by holder, and how its free frames lie.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MemoryFigures {
     /// Frames in all.

@@ -31,7 +31,7 @@ pub struct FrameRun {
     pub first: u64,
     /// Frames.
     pub frames: u64,
-    /// Who holds them.
+    /// The holder of the frames.
     pub holder: Holder,
     /// Size of the pages; base pages where nobody holds them.
     pub size: PageSize,

@@ -341,7 +341,7 @@ impl TierMemory {
             }
         }
         let mut held = 0;
-        // Of each 2 MiB, as policies see it: free frames, and those that hold what cannot move.
+        // The state of each 2 MiB, as policies see it: free frames, and frames that hold what cannot move.
         let mut regions = vec![(0, 0); free.len().div_ceil(HUGE as usize)];
         for (frame, free) in (0..).zip(&free) {
             let block = self.block_of(Frame(self.base + frame));

@@ -1,7 +1,7 @@
-//! Who holds a frame: one word per allocated block, at its first frame.
+//! The holder of each frame: one word per allocated block, at its first frame.
 //!
-//! The words of a block's other frames are zero, and so are those of free frames, so the block that a frame belongs to
-//! is found by looking at the three places where one could begin.
+//! The words of a block's other frames are zero, and so are those of free frames, so the block that a frame belongs to is
+//! found by looking at the three places where one could begin.
 
 use terrace_model::PageSize;
 use terrace_policy::PageId;
@@ -77,7 +77,7 @@ pub(super) struct Words {
 }
 
 impl Words {
-    /// Nobody holds any frame.
+    /// Words for frames that nobody holds.
     pub fn none(frames: u64) -> Words {
         Words { words: vec![0; frames as usize], base: vec![0; (frames as usize).div_ceil(CHUNK)] }
     }
@@ -118,7 +118,7 @@ impl Words {
         }
     }
 
-    /// Nobody holds the frames of a range any more, each of which was taken and never used.
+    /// Releases the frames of a range, each of which was taken and never used.
     pub fn release_all(&mut self, range: std::ops::Range<usize>) {
         let taken = Word::new(Owner::Taken, PageSize::Base);
         debug_assert!(range.clone().all(|at| self.get(at) == taken));

@@ -49,7 +49,7 @@ pub struct MemoryParameters {
 }
 
 impl Default for MemoryParameters {
-    /// Nothing ever happened: blocks up to 1 GiB, lowest address first.
+    /// A memory to which nothing ever happened: blocks up to 1 GiB, lowest address first.
     fn default() -> MemoryParameters {
         MemoryParameters {
             max_order: 18,
@@ -63,7 +63,7 @@ impl Default for MemoryParameters {
 }
 
 impl MemoryParameters {
-    /// What of it makes an allocator.
+    /// The parameters that an allocator is made of.
     pub fn shape(&self) -> Shape {
         Shape {
             max_order: self.max_order,

@@ -78,7 +78,7 @@ pub struct SegmentChoices {
 }
 
 impl SegmentChoices {
-    /// Nothing chosen; the kernel looks every `period`.
+    /// A chooser that has chosen nothing; the kernel looks every `period`.
     pub fn new(period: Time) -> SegmentChoices {
         SegmentChoices { segments: Vec::new(), period, changes: 0 }
     }

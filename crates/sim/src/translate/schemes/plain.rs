@@ -24,8 +24,8 @@ impl TlbSet for Tlbs {
         self.counters
     }
 
-    fn keep_co_tags(&mut self, tells_evicted: bool) {
-        Tlbs::keep_co_tags(self, tells_evicted);
+    fn keep_co_tags(&mut self, notify_evicted: bool) {
+        Tlbs::keep_co_tags(self, notify_evicted);
     }
 
     fn set_source(&mut self, entry: PhysAddr) {

@@ -404,7 +404,7 @@ proptest! {
                     let size = if huge { PageSize::Huge } else { PageSize::Base };
                     let pte = Pte::new(Frame(if huge { frame.0 & !511 } else { frame.0 }));
                     if world.table.find(VirtAddr::of_vpn(page)).is_none() {
-                        // Nothing was there: nobody is notified.
+                        // Where nothing was mapped, nobody is notified.
                         world.map(page, size, pte);
                         continue;
                     }

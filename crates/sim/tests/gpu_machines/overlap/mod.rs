@@ -160,7 +160,7 @@ fn both_sides_together_have_the_bandwidth_of_one_memory_and_each_its_own_of_two(
     let outcome = whole(&program(&[]), &slow_memory());
     let (bytes, time) = (count(&outcome, "tier.ddr.bytes_read"), nanos(&outcome));
     assert_eq!(bytes, 64 * 5000);
-    // Nobody waits for the last ten loads of each thread.
+    // The last ten loads of each thread are not waited for.
     assert!((4_970_000..5_010_000).contains(&time), "{time} ns for 5000 lines");
     // While the kernel runs it waits for the threads' lines, all but those under way when it ends and some that its late
     // lines go before.
@@ -186,7 +186,7 @@ fn both_sides_together_have_the_bandwidth_of_one_memory_and_each_its_own_of_two(
     let touched: Vec<u64> = (0..100).collect();
     let outcome = whole(&program(&touched), &design);
     let [gddr, ddr] = ["gddr", "ddr"].map(|tier| count(&outcome, &format!("tier.{tier}.bytes_read")) / 64);
-    // Of the kernel's lines those that were touched are read twice; lines of tables may be beside them.
+    // The kernel's lines that were touched before are read twice; lines of tables may be beside them.
     assert!((2032..2100).contains(&gddr) && (3000..3100).contains(&ddr), "{gddr} and {ddr} lines");
     let time = nanos(&outcome);
     assert!((3_000_000..3_200_000).contains(&time), "{time} ns");
@@ -274,7 +274,7 @@ fn a_kernel_that_is_waited_for_at_once_is_as_one_that_nobody_enqueued() {
     }
 }
 
-/// The same work in files that are laid out differently.
+/// One piece of work in files that are laid out differently.
 #[test]
 fn where_the_threads_part_lies_between_enqueueing_and_waiting_decides_nothing() {
     #[derive(Clone, Copy, PartialEq)]

@@ -151,7 +151,7 @@ fn a_store_to_the_cpu_s_memory_takes_the_line_from_its_caches() {
     script.load(0, 8);
     let outcome = script.run(&in_cpu("selective-naive", &[]));
     assert_eq!(counts(&outcome, ["coherence.taken_from_cpu", "coherence.served_by_cpu"]), [1, 0]);
-    // The same in the GPU's memory: what the CPU had modified comes back over the link.
+    // Lines in the GPU's memory: what the CPU had modified comes back over the link.
     let mut script = Script::new(1 << 20);
     script.host(0, true);
     script.kernel(1);

@@ -1,4 +1,4 @@
-//! The same with pages of 1 GiB, in a machine that has room for some: they are made and split, lie on others' pages, and
+//! Histories with pages of 1 GiB, in a machine that has room for some: they are made and split, lie on others' pages, and
 //! change places.
 
 use super::histories::relocations;

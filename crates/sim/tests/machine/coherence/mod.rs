@@ -82,8 +82,8 @@ fn an_unmap_costs_by_the_cores_that_run_the_process() {
     }
 }
 
-/// Who stores waits for a transfer between caches where others hold translations of the line, and for the sets that are
-/// searched: as long for one other core as for seven.
+/// A core that stores waits for a transfer between caches where others hold translations of the line, and for the sets that
+/// are searched: as long for one other core as for seven.
 #[test]
 fn hardware_costs_the_same_for_any_number_of_cores() {
     for (cores, pages, sets) in [(1, 1, 1), (2, 1, 1), (8, 1, 1), (8, 8, 4), (8, 33, 4), (8, 34, 4)] {
@@ -123,7 +123,7 @@ fn each_change_of_the_program_has_its_cause() {
     let dont_need = Event::Advise { range: range(0, 2), advice: Advice::DontNeed };
     assert_eq!(of("madvise", &|p| _ = p.event(dont_need.clone())), two);
     assert_eq!(of("mprotect", &|p| _ = p.event(protect(Protection::READ))), two);
-    // Nobody has to be notified of new rights of a page.
+    // New rights of a page need no notification.
     let gains =
         |p: &mut Program| _ = p.event(protect(Protection { execute: true, ..Protection::READ_WRITE }));
     assert_eq!(of("mprotect", &gains), nothing);

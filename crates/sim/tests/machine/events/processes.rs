@@ -184,7 +184,7 @@ fn threads_of_a_process_share_its_memory_and_processes_do_not() {
     program.on(2).spawn(1, 0, None).map(DATA, PAGE).read(DATA);
     let outcome = program.run(&cores(small(), 3), Fidelity::Full);
     assert_eq!(counts(&outcome, ["os.faults", "core.cores_used", "walk.count"]), [2, 3, 3]);
-    // The same on one core: translations of one process do not serve the other.
+    // On one core, translations of one process do not serve the other.
     let outcome = program.run(&cores(small(), 1), Fidelity::Full);
     assert_eq!(counts(&outcome, ["os.faults", "core.cores_used", "walk.count"]), [2, 1, 2]);
 }

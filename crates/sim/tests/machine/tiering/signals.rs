@@ -32,7 +32,7 @@ fn a_translation_in_a_tlb_hides_accesses_until_it_is_dropped() {
     assert!(seen[1..].iter().all(|bits| *bits == (false, false)), "{seen:?}");
     let seen = bits_seen(Clear::ACCESSED.flushed(true), false);
     assert!(seen.iter().all(|bits| *bits == (true, false)), "{seen:?}");
-    // The same for stores: a TLB entry that knows the page dirty does not set the bit again.
+    // Stores: a TLB entry that knows the page dirty does not set the bit again.
     let seen = bits_seen(Clear::BOTH, true);
     assert_eq!(seen[0], (true, true));
     assert!(seen[1..].iter().all(|bits| *bits == (false, false)), "{seen:?}");

@@ -2,10 +2,10 @@
 //! and the same policy, leaves the same pages in the fast tier.
 //!
 //! *Measure*: of the program's pages, the share that lies in the same tier in both worlds at the end; of the hot ones alone,
-//! too. The end is when it has not been below the floor in [`LOOKS`] looks in a row, one a second; what is told is the least
-//! of them. The pattern: all memory is touched once and lies in the slow tier (Thermostat: in the fast one); then a quarter
-//! of it is used every 10 ms, and after some seconds another quarter. In the simulator bits are cleared with a flush; in the
-//! virtual machine the ticker switches address spaces each millisecond, which has the same effect.
+//! too. The end is when this share has not been below the floor in [`LOOKS`] looks in a row, one a second; the least of them
+//! is reported. The pattern: all memory is touched once and lies in the slow tier (Thermostat: in the fast one); then a
+//! quarter of it is used every 10 ms, and after some seconds another quarter. In the simulator bits are cleared with a
+//! flush; in the virtual machine the ticker switches address spaces each millisecond, which has the same effect.
 //!
 //! The simulator runs on the host, before the virtual machine starts, since the emulated processor would take minutes for
 //! it. What it found is a file in the first file system.
@@ -317,8 +317,8 @@ impl Policy for Noted {
     }
 }
 
-/// Caches smaller than the hot pages, so that what is written reaches memory: live, what is written is told by the page.
-/// TLBs that hold nothing for a round, as on the real kernel, where they are flushed ten times in that time.
+/// Caches smaller than the hot pages, so that what is written reaches memory: live, stores are reported by the page. TLBs
+/// that hold nothing for a round, as on the real kernel, where they are flushed ten times in that time.
 const SMALL: [(&str, &str); 9] = [
     ("os.reserved", "0 B"),
     ("core.count", "2"),

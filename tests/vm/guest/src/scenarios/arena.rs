@@ -59,7 +59,7 @@ pub fn hints(checks: &mut Checks) -> Result<()> {
     checks.equal("the data is right", by_hand.values.get("same").map(String::as_str), Some("1"));
     checks.that(
         by_hand.said.contains("hints: 3 of 3 sites met, 3 objects placed"),
-        "told",
+        "reported",
         by_hand.said.trim(),
     );
 
@@ -95,7 +95,8 @@ pub fn hints(checks: &mut Checks) -> Result<()> {
 
 const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-1048576kB";
 
-/// What the target tells of a size that it has changed to: the call's result, the pages, and MiB of its own and of the pool.
+/// The values that the target prints of a size that it has changed to: the call's result, the pages, and MiB of its own and
+/// of the pool.
 fn values(target: &Target, key: &str) -> Result<[i64; 4]> {
     let value = target.value(key)?;
     let numbers: Vec<i64> =

@@ -91,8 +91,8 @@ fn three_tiers(checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-/// A kernel before DAMON on addresses of processes, `PAGEMAP_SCAN` and tiers from the firmware's tables: what it lacks is
-/// told and refused, not misunderstood.
+/// A kernel before DAMON on addresses of processes, `PAGEMAP_SCAN` and tiers from the firmware's tables: what the kernel
+/// lacks is reported and refused, not misunderstood.
 pub fn old(checks: &mut Checks) -> Result<()> {
     nodes(checks, "0-1", "0")?;
     checks.equal("memory tiers", tiers()?, vec!["0-1".to_owned()]);

@@ -21,7 +21,7 @@ pub fn run(checks: &mut Checks) -> Result<()> {
         "# Node 0, with 2 processors, from the processors of node 0.",
         "# Node 1, without processors, from the processors of node 0.",
     ] {
-        checks.that(text.contains(line), "the preset tells its nodes", line);
+        checks.that(text.contains(line), "the preset lists its nodes", line);
     }
     let reasons: Vec<&str> = text.lines().filter(|line| line.contains("was not measured")).collect();
     checks.note(format!("{} lines, {reasons:?}", text.lines().count()));

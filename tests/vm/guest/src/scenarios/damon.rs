@@ -1,4 +1,4 @@
-//! DAMON tells single pages of an unmodified process apart; what it costs is noted.
+//! DAMON distinguishes single pages of an unmodified process; its cost is noted.
 
 use crate::check::{Checks, eventually};
 use crate::damon::{Monitor, Region, Sampling, Trace};

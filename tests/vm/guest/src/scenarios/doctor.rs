@@ -9,20 +9,20 @@ const NODES: &str = "/sys/devices/system/node";
 /// Columns of a screen.
 const WIDTH: usize = 80;
 
-/// What is known of the machine besides what the kernel itself tells.
+/// Facts of the machine besides those that the kernel itself reports.
 pub struct Machine {
     /// The processors of each node, by its number; none in slow memory.
     pub processors: &'static [&'static [u64]],
     /// Names and nodes of the tiers, fastest first.
     pub tiers: &'static [(&'static str, &'static [u64])],
-    /// A part of the sentence on what tells the tiers apart.
+    /// A part of the sentence on what distinguishes the tiers.
     pub grouped_by: &'static str,
     /// The kernel is older than `PAGEMAP_SCAN`, DAMON on addresses of processes and weighted interleave.
     pub is_old: bool,
 }
 
-/// Policies that run on 6.12 as they are, and those that do with other parameters; the rest need what only hardware or a
-/// simulator tells.
+/// Policies that run on 6.12 as they are, and those that do with other parameters. The rest need what only hardware or a
+/// simulator reports.
 const RUN: &[&str] = &[
     "block-hotness",
     "bw-aware",

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use std::time::Duration;
 use terrace_live::kernel::{Kernel, Linux};
 
-/// Of the hot pages, so many have to lie in the fast tier in the end.
+/// Share of the hot pages that has to lie in the fast tier in the end.
 const SHARE: f64 = 0.95;
 /// How often a process is started until it has the number that it is to have.
 const ATTEMPTS: u32 = 50;

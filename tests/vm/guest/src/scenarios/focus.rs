@@ -5,14 +5,14 @@ use crate::memory::PAGE;
 use crate::process::{Target, Terrace};
 use anyhow::Result;
 
-/// Of 4,096 pages every sixteenth is hot.
+/// Every sixteenth of 4,096 pages is hot.
 const EVERY: u64 = 16;
 /// A region for four pages: two hot pages are sixteen apart, so at first a region with a hot page has three cold ones.
 const REGIONS: &str = "1024";
 /// There is room for half as many pages again as are hot. Were all pages of their regions taken for hot, it would not hold
 /// half of them.
 const LIMIT: &str = "dram=1536KiB";
-/// Of the hot pages, so many have to lie in the fast tier in the end, in so many looks in a row.
+/// Share of the hot pages that has to lie in the fast tier in the end, in so many looks in a row.
 const SHARE: f64 = 0.95;
 const LOOKS: usize = 5;
 

@@ -2,7 +2,7 @@
 //! changes settings meanwhile.
 
 use crate::check::{
-    Checks, PATIENCE, asked, eventually, huge_bytes, move_to, node_of_each, nodes_of, open, pages, set,
+    Checks, TIMEOUT, asked, eventually, huge_bytes, move_to, node_of_each, nodes_of, open, pages, set,
     share_on, text, until, vmstat,
 };
 use crate::memory::{GIANT, HUGE, PAGE};
@@ -72,7 +72,7 @@ fn killed_again_and_again(
     let (process, memory) = (open(&target)?, pages(&target.range("memory")?));
     let deadline = Instant::now() + time;
     let (mut kills, mut moved, mut left_behind) = (0, 0, Vec::new());
-    while Instant::now() < deadline || (moved < ENOUGH && Instant::now() < deadline + PATIENCE) {
+    while Instant::now() < deadline || (moved < ENOUGH && Instant::now() < deadline + TIMEOUT) {
         let terrace = Terrace::attach(target.pid(), &[AGGRESSIVE, &["--limit", "dram=8MiB"]].concat())?;
         let mut killed = Instant::now() + Duration::from_millis(300 + random.below(1700));
         // Every second one is killed at work, however long it takes until then.
@@ -81,7 +81,7 @@ fn killed_again_and_again(
             std::thread::sleep(Duration::from_millis(100));
             let up = taken_down(&process, &memory)?;
             moved += up;
-            if !begun && (up > 0 || Instant::now() > killed + PATIENCE) {
+            if !begun && (up > 0 || Instant::now() > killed + TIMEOUT) {
                 begun = true;
                 killed = Instant::now() + Duration::from_millis(random.below(1000));
             }
@@ -124,7 +124,7 @@ pub(super) fn taken_down(process: &Process, memory: &[u64]) -> Result<usize> {
     Ok(up.len())
 }
 
-/// The 99.9th percentile that the verifier tells.
+/// The 99.9th percentile that the verifier prints.
 pub(super) fn stall(said: &str) -> Result<Duration> {
     let value = said.split_whitespace().find_map(|pair| pair.strip_prefix("p999_us="));
     Ok(Duration::from_micros(value.context("no p999_us")?.parse()?))

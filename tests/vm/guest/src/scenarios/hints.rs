@@ -94,7 +94,7 @@ pub fn run(checks: &mut Checks) -> Result<()> {
     checks.equal("the data is right", run.values.get("same").map(String::as_str), Some("1"));
     checks.that(
         run.said.contains("3 of 3 sites met, 3 objects placed"),
-        "what was placed is told",
+        "the placement is reported",
         run.said.trim(),
     );
 
@@ -108,7 +108,7 @@ pub fn run(checks: &mut Checks) -> Result<()> {
         checks.equal(format!("the {key} is on the slow node"), run.shares(key)?, [0.0, 1.0]);
     }
 
-    // The same places, of another build.
+    // These places, of another build.
     write(&sites, "00ff")?;
     let other = Run::of(&[])?;
     checks.that(

@@ -7,7 +7,7 @@ use terrace_calibrate::native::{Pages, Program, free_in_pool};
 
 const ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 const POOL: &str = "/proc/sys/vm/nr_hugepages";
-/// Of the memory, so much has to lie in huge pages in the end.
+/// Share of the memory that has to lie in huge pages in the end.
 const SHARE: f64 = 0.95;
 
 /// Each with what makes it take seconds instead of minutes.

@@ -3,7 +3,7 @@
 
 use super::harm::{STALL, quiet, restored, stall};
 use super::swap::Zram;
-use crate::check::{Checks, PATIENCE, eventually, move_to, nodes_of, open, pages, set, vmstat};
+use crate::check::{Checks, TIMEOUT, eventually, move_to, nodes_of, open, pages, set, vmstat};
 use crate::process::{Target, Terrace};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -115,7 +115,7 @@ fn wait_to_kill(at_work: bool, random: &mut Random, work: impl Fn() -> Result<u6
     while Instant::now() < kill || !begun {
         std::thread::sleep(Duration::from_millis(20));
         seen = seen.max(work()?);
-        if !begun && (seen > 0 || began.elapsed() > PATIENCE) {
+        if !begun && (seen > 0 || began.elapsed() > TIMEOUT) {
             begun = true;
             kill = Instant::now() + Duration::from_millis(random.below(500));
         }
@@ -146,7 +146,7 @@ fn attached(checks: &mut Checks, case: &Attached, random: &mut Random) -> Result
     verified(checks, name, target.finish())
 }
 
-/// The same for what a command that is launched does for Terrace: it goes on without.
+/// Kills a Terrace that a launched command uses: the command goes on without it.
 fn launched(
     checks: &mut Checks,
     name: &str,

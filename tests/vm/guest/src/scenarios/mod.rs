@@ -93,7 +93,7 @@ pub fn list() {
     }
 }
 
-/// Runs scenarios one after the other and tells the verdict, on which the harness relies.
+/// Runs scenarios one after the other and prints the verdict, on which the harness relies.
 pub fn run(names: &[String]) -> Result<()> {
     let (mut passed, mut failed) = (0, 0);
     for name in names {

@@ -59,13 +59,14 @@ const CASES: &[Case] = &[
     },
 ];
 
-/// Of the hot pages, so many have to lie in the fast tier in the end.
+/// Share of the hot pages that has to lie in the fast tier in the end.
 const SHARE: f64 = 0.95;
-/// Of what is cold, and of the pages that were hot in the phase before, so many have to lie in the slow tier then.
+/// Share of the cold pages, and of those that were hot in the phase before, that has to lie in the slow tier then.
 const LEFT: f64 = 0.7;
-/// In so many looks in a row, one a second.
+/// Looks in a row in which this has to hold, one a second.
 const LOOKS: usize = 3;
-/// Of 16 MiB, 4 are hot in either phase: those of the second fit only where those of the first make room.
+/// Limit of the fast tier. In either phase 4 of 16 MiB are hot: those of the second fit only where those of the first make
+/// room.
 const LIMIT_MIB: u64 = 5;
 
 pub fn converge(checks: &mut Checks) -> Result<()> {

@@ -1,7 +1,7 @@
 //! Accesses by the page-out probe: which pages, how often, and what is said of pages that it cannot see.
 
 use super::swap::Zram;
-use crate::check::{Checks, PATIENCE, huge_bytes, open, pages, until};
+use crate::check::{Checks, TIMEOUT, huge_bytes, open, pages, until};
 use crate::memory::{HUGE, PAGE};
 use crate::process::Target;
 use anyhow::{Context, Result};
@@ -84,7 +84,7 @@ impl Probed {
     }
 }
 
-/// Nothing is known of it.
+/// Whether nothing is known of a page.
 fn is_unknown(count: &PageCount) -> bool {
     count.saturated && count.accesses == 0
 }
@@ -136,7 +136,7 @@ fn hot_pages(checks: &mut Checks) -> Result<()> {
 /// Accesses per second to the pages of each group: the range for which the probe is meant.
 const RATES: [f64; 4] = [0.01, 0.1, 0.3, 1.0];
 const GROUP: usize = 128;
-/// Of the slowest group so many are waited for; of the others there are more.
+/// Accesses of the slowest group that are waited for; the other groups have more.
 const ENOUGH: u64 = 100;
 /// What an estimate may be wrong by: the 4 % that are stated for the probe, and a few accesses more, those between a count
 /// and the look beside it.
@@ -160,7 +160,7 @@ fn rates(checks: &mut Checks) -> Result<()> {
     let started = Instant::now();
     let mut made = vec![0; RATES.len()];
     // A few more looks than there are questions, which take the program's time.
-    while made[0] < ENOUGH && started.elapsed() < PATIENCE {
+    while made[0] < ENOUGH && started.elapsed() < TIMEOUT {
         for _ in 0..20 {
             probed.look()?;
         }
@@ -205,7 +205,7 @@ fn shared_pages(checks: &mut Checks) -> Result<()> {
     }
     let unknown = probed.counts().values().filter(|count| is_unknown(count)).count();
     checks.equal("shared pages of which nothing is known", unknown, count);
-    checks.equal("each is told with each look", probed.world.counters().stayed, (LOOKS * count) as u64);
+    checks.equal("each is reported with each look", probed.world.counters().stayed, (LOOKS * count) as u64);
     Ok(())
 }
 
@@ -237,7 +237,7 @@ fn back_as_huge(checks: &mut Checks) -> Result<()> {
     let unknown = counts.values().filter(|count| is_unknown(count)).count();
     let accessed = counts.values().filter(|count| count.accesses > 0).count();
     checks.equal("pages of which nothing is known, and taken for accessed", (unknown, accessed), (50, 0));
-    checks.equal("and no fault is told of them", probed.world.counters().count_faults, read);
+    checks.equal("and no fault of them is reported", probed.world.counters().count_faults, read);
     // The kernel may join them once more before they are seen to be out.
     let is_idle = |count: &&PageCount| !is_unknown(count) && count.accesses == 0;
     let idle = until(

@@ -47,6 +47,6 @@ pub fn run(checks: &mut Checks) -> Result<()> {
     command.args(["run", "--policy", "block-hotness", "--track-structures", "--", "/bin/busybox", "true"]);
     let static_one = Run::by(&mut command)?;
     let message = "busybox did not load the library that reports data structures";
-    checks.equal("a program that loads no library is told of", static_one.said.matches(message).count(), 1);
+    checks.equal("a program that loads no library is reported", static_one.said.matches(message).count(), 1);
     Ok(())
 }

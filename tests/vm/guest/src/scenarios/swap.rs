@@ -50,7 +50,7 @@ pub fn page_out(checks: &mut Checks) -> Result<()> {
     checks.that(back, "pages in use come back", format!("pswpin + {}", vmstat("pswpin")? - read));
     let after = Linux.now().as_nanos() as u64;
     let (reported, others) = faults.read(process.pid, &next, before..after);
-    checks.equal("faults are told one by one, with their pages and times", reported, pages(&next).len());
+    checks.equal("faults are reported one by one, with their pages and times", reported, pages(&next).len());
     checks.equal("no fault elsewhere in the process's memory, or at another time", others, 0);
     // Swap reads ahead at most a cluster of eight pages around each fault.
     let rest = next.end + 8 * PAGE..memory.end;
@@ -78,7 +78,7 @@ pub fn policy(checks: &mut Checks) -> Result<()> {
     let arguments = [&["--policy", "thermostat", "--json", reported], &sets[..]].concat();
     let terrace = Terrace::attach(target.pid(), &arguments)?;
     let cold = memory.start..hot.start;
-    // Of a hot huge page that is sampled some pages are out at any moment.
+    // Some pages of a hot huge page that is sampled are out at any moment.
     let both = || Ok((share(&cold, SWAPPED)?, share(&hot, PRESENT)?));
     let (down, stayed) = until(both, |(down, stayed)| *down >= 0.7 && *stayed >= 0.9)?;
     checks.that(down >= 0.7, "most cold pages are in swap", format!("{down:.3}"));

@@ -74,7 +74,7 @@ pub fn run(checks: &mut Checks) -> Result<()> {
     let again = eventually(|| Ok(property("ActiveState")? == "active" && property("MainPID")? != first))?;
     checks.that(again, "it begins anew", format!("{} starts anew", property("NRestarts")?));
     move_to(&process, &pages(&memory), 1)?;
-    // Nobody answers until it has begun.
+    // The service answers only when it has begun.
     let works = until(|| Ok(promoted().unwrap_or(0)), |bytes| *bytes > 0)?;
     checks.that(works > 0, "and works on", format!("{works} bytes promoted since"));
 
@@ -108,10 +108,10 @@ fn property(name: &str) -> Result<String> {
     systemctl(&["show", "--value", "--property", name, UNIT])
 }
 
-/// What the service has told in `key=value` pairs.
+/// The value that the service has printed in a `key=value` pair.
 fn reported(key: &str) -> Result<String> {
     let said = text(SAID)?;
     let mut pairs = said.split_whitespace().filter_map(|pair| pair.split_once('='));
     let value = pairs.find_map(|(found, value)| (found == key).then(|| value.to_owned()));
-    value.with_context(|| format!("the service told no \"{key}\": {said}"))
+    value.with_context(|| format!("the service printed no \"{key}\": {said}"))
 }

@@ -1,5 +1,5 @@
-//! `terrace view` of a running `terrace run` where there are two tiers: what the page is told is where the kernel has the
-//! pages, and its pause and resume are the engine's.
+//! `terrace view` of a running `terrace run` where there are two tiers: the page shows pages where the kernel has them, and
+//! its pause and resume are the engine's.
 
 use crate::check::{Checks, node_of_each, nodes_of, pages, share_on, until};
 use crate::memory::PAGE;
@@ -13,12 +13,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use terrace_live::kernel::{Kernel, Linux, Process};
 
-/// Of the hot pages, so many have to lie in the fast tier in the end.
+/// Share of the hot pages that has to lie in the fast tier in the end.
 const SHARE: f64 = 0.95;
 /// How long nothing may happen in a pause: some of the policy's rounds.
 const PAUSE: Duration = Duration::from_secs(8);
 /// No answer takes longer.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// `terrace view`, and what an open page is sent. It ends with this.
 struct Page {
@@ -51,9 +51,9 @@ impl Page {
         Ok((head.split(' ').nth(1).unwrap_or_default().to_owned(), body.to_owned()))
     }
 
-    /// The next event of this name that the server sends after this call, as far as its numbers tell.
+    /// The next event of this name that the server sends after this call, judged by its numbers.
     fn next(&mut self, name: &str) -> Result<Value> {
-        let (deadline, mut event) = (Instant::now() + PATIENCE, String::new());
+        let (deadline, mut event) = (Instant::now() + TIMEOUT, String::new());
         loop {
             let mut line = String::new();
             ensure!(self.events.read_line(&mut line)? > 0, "the page is sent nothing more");
@@ -76,7 +76,7 @@ impl Drop for Page {
 
 fn connect(address: &str) -> Result<TcpStream> {
     let stream = TcpStream::connect(address).with_context(|| address.to_owned())?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     Ok(stream)
 }
 
@@ -132,7 +132,7 @@ pub fn run(checks: &mut Checks) -> Result<()> {
     let up = until(|| share_on(&process, &first, 0), |up| *up >= SHARE)?;
     checks.that(up >= SHARE, "the hot pages come to the fast tier", format!("{up:.3}"));
     let status = until(|| page.next("status"), |status| moved(status) >= (first.end - first.start) / 2)?;
-    checks.that(moved(&status) > 0, "moves are told", &status["moves"]);
+    checks.that(moved(&status) > 0, "moves are shown", &status["moves"]);
     checks.equal("two tiers", status["tiers"].as_array().map(Vec::len), Some(2));
     checks.equal("the policy", status["policy"].as_str(), Some("nimble"));
 
@@ -140,7 +140,7 @@ pub fn run(checks: &mut Checks) -> Result<()> {
     let (status, answer) = page.ask("POST", "pause")?;
     checks.equal("pause is taken", (status.as_str(), !answer.is_empty()), ("200", true));
     let status = until(|| page.next("status"), |status| status["state"] == "paused")?;
-    checks.equal("and told", status["state"].as_str(), Some("paused"));
+    checks.equal("and shown", status["state"].as_str(), Some("paused"));
     // SAFETY: the command runs, for its parent waits for it.
     unsafe { libc::kill(pid as i32, libc::SIGUSR1) };
     target.wait_for("phase")?;
@@ -155,14 +155,14 @@ pub fn run(checks: &mut Checks) -> Result<()> {
     let kernel = [0, 1].map(|node| nodes.get(&node).copied().unwrap_or(0) as u64 * PAGE);
     let shown = until(|| in_map(&page.next("map")?, pid, &memory), |shown| *shown == kernel)?;
     checks.equal("the heat map has each byte where the kernel has it", shown, kernel);
-    checks.equal("no move is told", moved(&still), moved(&status));
+    checks.equal("no move is shown", moved(&still), moved(&status));
 
     let (status, _) = page.ask("POST", "resume")?;
     checks.equal("resume is taken", status.as_str(), "200");
     let up = until(|| share_on(&process, &second, 0), |up| *up >= SHARE)?;
     checks.that(up >= SHARE, "the pages that are hot now come up", format!("{up:.3}"));
     let status = until(|| page.next("status"), |status| moved(status) > moved(&still))?;
-    checks.that(moved(&status) > moved(&still), "and moves are told again", &status["moves"]);
+    checks.that(moved(&status) > moved(&still), "and moves are shown again", &status["moves"]);
     let hot = |map: &Value| -> Option<u64> {
         let processes = map["processes"].as_array()?.iter();
         let parts = processes.filter_map(|process| process["parts"].as_array()).flatten();
@@ -180,6 +180,6 @@ pub fn run(checks: &mut Checks) -> Result<()> {
     target.kill()?;
     super::harm::outlived(checks, pid)?;
     let gone = again.next("gone")?;
-    checks.that(gone.is_string(), "its end is told", gone);
+    checks.that(gone.is_string(), "its end is shown", gone);
     Ok(())
 }

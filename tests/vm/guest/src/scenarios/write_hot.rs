@@ -7,10 +7,10 @@ use anyhow::Result;
 use std::time::Instant;
 use terrace_live::kernel::{Kernel, Linux, Process};
 
-/// Of the written pages, so many have to lie in the fast tier in the end: it has room for 0.95 of them, Ambix's
+/// Share of the written pages that has to lie in the fast tier in the end: it has room for 0.95 of them, Ambix's
 /// `dram_target`.
 const WRITTEN: f64 = 0.8;
-/// Of those that are only read, at most so many.
+/// Share of the pages that are only read that may lie there at most.
 const READ: f64 = 0.2;
 /// In so many looks in a row, one a second.
 const LOOKS: usize = 5;
@@ -39,7 +39,7 @@ const OPTIONS: &[&str] = &[
 
 const WRITERS: &[&str] = &["writers", "--mib", "4", "--no-thp", "--on", "1"];
 
-/// Both ways in which `PAGEMAP_SCAN` tells stores.
+/// Both ways in which `PAGEMAP_SCAN` reports stores.
 pub fn run(checks: &mut Checks) -> Result<()> {
     let _ticker = Target::start(&["ticker"])?;
     set("/proc/sys/kernel/numa_balancing", 0)?;
@@ -88,7 +88,7 @@ fn preferred(
             ),
         );
         if roles == "at first" {
-            // SAFETY: the program has not ended, for whoever started it has not been told to end it.
+            // SAFETY: the program has not ended, for the process that started it was not asked to end it.
             unsafe { libc::kill(pid as i32, libc::SIGUSR1) };
             target.wait_for("phase")?;
         }

@@ -1,4 +1,4 @@
-//! Accesses pages at random moments, each at the rate of its group; with SIGUSR1, and at its end with SIGTERM, it tells how
+//! Accesses pages at random moments, each at the rate of its group; with SIGUSR1, and at its end with SIGTERM, it prints how
 //! often those of each group were.
 
 use crate::memory::{Layout, PAGE, touch};
@@ -45,7 +45,7 @@ impl Beats {
         while !super::ended() {
             if super::asked() > asked {
                 asked = super::asked();
-                tell(&counts);
+                print(&counts);
             }
             let Some(page) = (0..pages).min_by_key(|page| due[*page]) else { break };
             let left = due[page].saturating_sub(started.elapsed());
@@ -57,12 +57,12 @@ impl Beats {
             counts[page / self.group] += 1;
             due[page] += wait(page);
         }
-        tell(&counts);
+        print(&counts);
         Ok(())
     }
 }
 
-fn tell(counts: &[u64]) {
+fn print(counts: &[u64]) {
     let counts: Vec<String> = counts.iter().map(u64::to_string).collect();
     println!("counts={}", counts.join(","));
 }

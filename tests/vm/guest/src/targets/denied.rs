@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use std::io;
 
-/// Tells which attempts were refused; fails where one was not.
+/// Prints which attempts were refused; fails where one was not.
 pub fn run() -> Result<()> {
     type Attempt = (&'static str, libc::c_long, [libc::c_long; 5]);
     let attempts: [Attempt; 9] = [

@@ -16,7 +16,7 @@ pub struct Hotset {
     /// Where the hot part of the first phase begins; each later one begins where the one before ended
     #[arg(long, default_value_t = 0)]
     hot_start_percent: u64,
-    /// Of the hot part, touch every so manieth page only
+    /// Touch only every so manieth page of the hot part
     #[arg(long, default_value_t = 1)]
     hot_every: u64,
     /// Write instead of read

@@ -1,4 +1,5 @@
-//! Programs to be observed and moved. Each tells where its memory is in `key=value` pairs and then works until it is killed.
+//! Programs to be observed and moved. Each prints where its memory is in `key=value` pairs and then works until it is
+//! killed.
 
 pub mod beats;
 pub mod denied;
@@ -49,7 +50,7 @@ fn round(ranges: &[(&Range<u64>, bool)]) {
     round_of_every(1, ranges);
 }
 
-/// The same, of every so manieth page.
+/// As [`round`], of every so manieth page.
 fn round_of_every(every: u64, ranges: &[(&Range<u64>, bool)]) {
     let started = Instant::now();
     for (range, write) in ranges {

@@ -1,4 +1,4 @@
-//! Starts another of these programs in a way that a manager of memory may stumble over, and tells when it is about to.
+//! Starts another of these programs in a way that a manager of memory may stumble over, and prints when it is about to.
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
@@ -29,7 +29,7 @@ enum Way {
 pub struct Starter {
     #[arg(long, value_enum)]
     by: Way,
-    /// So long after it was told
+    /// Milliseconds between the announcement and the start
     #[arg(long)]
     wait_ms: u64,
     /// The program's arguments

@@ -1,4 +1,5 @@
-//! Data structures of four allocation sites: it tells on which nodes they lie, lets them grow and go, and checks every byte.
+//! Data structures of four allocation sites: the program prints on which nodes they lie, lets them grow and go, and checks
+//! every byte.
 
 use crate::check::nodes_of;
 use crate::memory::PAGE;

@@ -101,7 +101,7 @@ impl Verify {
             }
             let mut stalls = Stalls::default();
             for worker in workers {
-                stalls.add(&worker.join().expect("a difference is told, not thrown")?);
+                stalls.add(&worker.join().expect("a difference is returned, not thrown")?);
             }
             anyhow::Ok(stalls)
         });
@@ -130,7 +130,7 @@ struct Stalls {
     longest: u64,
 }
 
-/// Microseconds that are told apart.
+/// Microseconds that are counted one by one.
 const EXACT: u64 = 1000;
 /// Microseconds that are counted together beyond that.
 const COARSE: u64 = 100;

@@ -8,7 +8,7 @@ use clap::Args;
 
 #[derive(Args)]
 pub struct Writers {
-    /// Of each region
+    /// Layout of each region
     #[command(flatten)]
     layout: Layout,
     /// End by itself

@@ -39,9 +39,10 @@ const WIDTH: usize = 80;
 
 /// Watch a running Terrace: tiers, moves, budget, processes
 ///
-/// Shows how much memory of the managed processes lies in each tier, what of it
-/// was accessed since the policy's look before the last (hot), what was moved,
-/// with the kernel's own counters beside, and what Terrace itself costs.
+/// Shows how much memory of the managed processes lies in each tier, and how
+/// much of that was accessed since the policy's look before the last (hot).
+/// Then what was moved, with the kernel's own counters beside, and what Terrace
+/// itself costs.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {

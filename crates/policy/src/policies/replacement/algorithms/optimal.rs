@@ -28,7 +28,7 @@ pub struct Optimal {
     /// The order of the first pass, and how far this one is.
     future: Arc<AccessOrder>,
     accesses: u64,
-    /// Of pages with equal futures the one that was used longest ago goes first: the number of its last use, 0 for none.
+    /// Number of each page's last use, 0 for none: of pages with equal futures the one that was used longest ago goes first.
     last_use: PageMap<u64>,
     uses: u64,
 }

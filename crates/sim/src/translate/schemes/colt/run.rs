@@ -71,7 +71,7 @@ impl PageRun {
         self.first < other.first + other.pages && other.first < self.first + self.pages
     }
 
-    /// What of the run lies in the aligned group of `pages` around `page`.
+    /// The part of the run that lies in the aligned group of `pages` around `page`.
     pub fn within(&self, page: u64, pages: u64, size: PageSize) -> PageRun {
         let group = page & !(pages - 1);
         let first = self.first.max(group);

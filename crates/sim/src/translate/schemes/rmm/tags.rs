@@ -63,7 +63,7 @@ impl Tags {
 }
 
 impl Entry {
-    /// From the first to the last of its pages whose entries were stored to.
+    /// The range from the first to the last of its pages whose entries were stored to.
     fn stored(&self, tags: &Tags, store: &RangeStore) -> Option<(VirtAddr, VirtAddr)> {
         let bounds = tags.address_of(self.run.first)..=tags.address_of(self.run.end - 1);
         let mapped =

@@ -24,9 +24,9 @@ pub enum Gather {
     /// Each large allocation, and each mapped area for what else lies in it.
     #[default]
     Allocation,
-    /// The same, with all large allocations of a call site in one block.
+    /// All large allocations of a call site in one block, and each mapped area for what else lies in it.
     Site,
-    /// The same, with all large allocations of a size class in one block.
+    /// All large allocations of a size class in one block, and each mapped area for what else lies in it.
     Pool,
     /// Each mapped area.
     Area,

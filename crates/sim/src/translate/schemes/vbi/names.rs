@@ -45,7 +45,7 @@ pub struct Names {
     gibs: Vec<Gib>,
     /// Names that may be used, by the kind of their range.
     free: [Vec<u64>; SMALL_CLASSES + 1],
-    /// The same, once their lines have left the caches.
+    /// Names that may be used once their lines have left the caches.
     stale: Vec<(usize, u64)>,
     stale_lines: u64,
 }

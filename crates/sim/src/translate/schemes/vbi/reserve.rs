@@ -17,7 +17,7 @@ pub enum Mapping {
     /// The block has no memory yet.
     #[default]
     Unknown,
-    /// By the table that its size class has, 4 KiB at a time.
+    /// Memory lies where the table of its size class says, 4 KiB at a time.
     Tables,
     /// All of it lies from this frame on.
     Direct(Frame),
@@ -44,7 +44,7 @@ impl Run {
         (0..self.frames).filter(|at| self.taken[(at / 64) as usize] >> (at % 64) & 1 == 0)
     }
 
-    /// The same in runs: the first, and how many.
+    /// Shows the frames that nobody has taken in runs: the first, and how many.
     fn free_runs(&self, mut each: impl FnMut(u64, u64)) {
         let mut begin = None;
         for (at, word) in (0..).step_by(64).zip(&self.taken) {
@@ -266,7 +266,7 @@ mod tests {
         os.buddy(TierId(0)).free_frames()
     }
 
-    /// What of a run was taken, and how many frames it has.
+    /// Runs of frames: their number, and which of them are taken.
     fn runs() -> impl Strategy<Value = Run> {
         (1..400u64, proptest::collection::vec(prop_oneof![Just(0), Just(u64::MAX), any::<u64>()], 7))
             .prop_map(|(frames, mut taken)| {

@@ -25,7 +25,7 @@ pub struct Swap {
     pub room: i64,
     /// Regions with memory, by block and offset.
     pub clock: VecDeque<(u32, u64)>,
-    /// Those of them that were read from memory since the hand came by.
+    /// Regions that were read from memory since the hand came by.
     used: HashSet<(u32, u64)>,
     /// First lines of memory whose contents went there, and was not read yet.
     pub written_out: Vec<Line>,
@@ -80,7 +80,7 @@ impl Swap {
     pub fn next(&mut self, layer: &Layer, os: &Os) -> Option<Mapped> {
         for _ in 0..2 * self.clock.len() {
             let region = self.clock.pop_front()?;
-            // Those of blocks that are gone leave the clock.
+            // Regions of blocks that are gone leave the clock.
             let Some((space, addr)) = layer.address_of(region.0, region.1) else { continue };
             let Some(leaf) = os.table(space).find(addr) else { continue };
             let stays = leaf.pte.is_held() || os.is_shared(leaf.pte.frame());

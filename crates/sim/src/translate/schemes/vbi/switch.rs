@@ -54,7 +54,7 @@ impl Controller {
         let Some(block) = self.blocks.layer().get(number) else { return };
         let parts = block.parts();
         let reads = match (block.rewrite.take(), old) {
-            // Nobody wrote the structure that is replaced.
+            // The structure that is replaced was not written.
             (Some(rewrite), _) => rewrite.reads,
             (None, (Mapping::Direct(_), _)) => Vec::new(),
             (None, (Mapping::Pieces(piece, firsts), _)) => {

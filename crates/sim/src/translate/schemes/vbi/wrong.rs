@@ -34,7 +34,7 @@ struct Place {
 struct Kind {
     count: u64,
     places: Vec<Place>,
-    /// Those of further call sites.
+    /// Wrong accesses of further call sites.
     elsewhere: u64,
 }
 
@@ -53,7 +53,7 @@ impl Kind {
     }
 
     /// By call site, how many and the first of them.
-    fn tell(&self, what: &str) -> Option<String> {
+    fn sentence(&self, what: &str) -> Option<String> {
         let mut text = format!("{what}: ");
         for (at, place) in self.places.iter().enumerate() {
             let before = if at > 0 { "; " } else { "" };
@@ -103,7 +103,7 @@ impl Wrongs {
         });
     }
 
-    /// Nothing is mapped where the access goes; the first one to its page.
+    /// Notes an access to where nothing is mapped; the first one to its page.
     pub fn is_unmapped(&mut self, access: &Access) {
         let Wrongs { structures, unmapped, .. } = self;
         let nearest = structures.nearest(access.space, access.addr);
@@ -123,8 +123,8 @@ impl Wrongs {
     /// What a reader should know of them.
     pub fn notes(&self) -> Vec<String> {
         let without_right =
-            self.without_right.tell("accesses that had no right to their block, and were made");
-        let unmapped = self.unmapped.tell("pages that were accessed and that nothing had mapped");
+            self.without_right.sentence("accesses that had no right to their block, and were made");
+        let unmapped = self.unmapped.sentence("pages that were accessed and that nothing had mapped");
         without_right.into_iter().chain(unmapped).collect()
     }
 }
