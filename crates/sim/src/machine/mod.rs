@@ -16,16 +16,20 @@
 //! | `virtual_machines.rs` | several virtual machines: what belongs to which |
 //! | `exchange.rs` | the hypercall that exchanges pages of a guest's memory |
 //! | `nested.rs` | walks in two dimensions, and EPT violations |
+//! | `nested_tags.rs` | co-tags of what these walks fill |
 //! | `behind.rs` | what lies below the last-level cache |
 //! | `changes.rs` | changes of page tables completed: stores, costs, and what cores drop |
 //! | `pending.rs` | what cores have to drop before they run again |
 //! | `probes.rs` | the same where hardware keeps translations coherent |
+//! | `ranges.rs` | stores to page tables that reach range TLBs |
 //! | `manager.rs` | what faults and walks ask of a policy and report to it |
 //! | `timing.rs` | latencies of a design as times |
 //! | `zeroing.rs` | what a page fault costs |
 //! | `zero_lines.rs` | lines that the memory controller knows to be zero |
 //! | `bench.rs` | what taking a page away costs, by itself |
 //! | `tiers.rs` | the tiers in physical memory, their devices, and the links that requests cross |
+//! | `transfers.rs` | lines that move between tiers of one device |
+//! | `memory_watch.rs` | what tiers and their link carry over time |
 //! | `hardware_cache.rs` | one tier as a cache of another |
 
 mod access;
