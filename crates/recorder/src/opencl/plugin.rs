@@ -9,7 +9,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const SOURCE: &str = include_str!("../../opencl/plugin.cpp");
+/// What is compiled, and what it includes.
+const SOURCES: [(&str, &str); 2] = [
+    ("plugin.cpp", include_str!("../../opencl/plugin.cpp")),
+    ("calls.h", include_str!("../../opencl/calls.h")),
+];
 const FLAGS: &[&str] = &["-std=c++17", "-O2", "-fPIC", "-shared", "-fno-rtti"];
 
 /// The executable that runs a program on Oclgrind.
@@ -38,7 +42,7 @@ pub fn version() -> Result<String, RecordError> {
 pub fn compiled(version: &str) -> Result<PathBuf, RecordError> {
     let folder = cache_folder();
     let mut hasher = DefaultHasher::new();
-    (SOURCE, FLAGS, version).hash(&mut hasher);
+    (SOURCES, FLAGS, version).hash(&mut hasher);
     let path = folder.join(format!("opencl-{:016x}.so", hasher.finish()));
     if path.is_file() {
         return Ok(path);
@@ -46,10 +50,11 @@ pub fn compiled(version: &str) -> Result<PathBuf, RecordError> {
     let failed = |error| RecordError::Io { what: format!("cannot write {}", path.display()), error };
     fs::create_dir_all(&folder).map_err(failed)?;
     let work = tempfile::tempdir_in(&folder).map_err(failed)?;
-    let source = work.path().join("plugin.cpp");
-    fs::write(&source, SOURCE).map_err(failed)?;
+    for (name, text) in SOURCES {
+        fs::write(work.path().join(name), text).map_err(failed)?;
+    }
     let built = work.path().join("plugin.so");
-    compile(&source, &built)?;
+    compile(&work.path().join(SOURCES[0].0), &built)?;
     // A name that appears at once: another recording may do the same.
     fs::rename(&built, &path).map_err(failed)?;
     Ok(path)
