@@ -258,7 +258,7 @@ impl Controller {
         let broken = os.break_sharing(space, addr, &leaf);
         let own = std::mem::replace(&mut os.changes, before);
         os.changes.reshaped |= own.reshaped;
-        self.forget_names(&(line.0 & !63..(line.0 & !63) + 64));
+        self.forget_region_of(line);
         match broken {
             Ok(Some(fault)) => {
                 self.counters.copied_at_writeback += 1;
@@ -409,7 +409,7 @@ impl KernelState for Controller {
         !self.blocks.system.hardware.layer.dirty.is_empty()
     }
 
-    fn take_dirty_names(&mut self) -> Vec<Range<u64>> {
+    fn take_dirty_names(&mut self) -> Vec<Range<CacheLine>> {
         let dirty = self.blocks.layer().take_dirty();
         dirty.iter().for_each(|names| self.forget_names(names));
         dirty
@@ -430,7 +430,7 @@ impl KernelState for Controller {
         gone
     }
 
-    fn before_fork(&mut self, parent: SpaceId) -> Vec<Range<u64>> {
+    fn before_fork(&mut self, parent: SpaceId) -> Vec<Range<CacheLine>> {
         self.blocks.names(parent, AddressRange::new(0, u64::MAX))
     }
 
@@ -452,11 +452,11 @@ impl KernelState for Controller {
         self.blocks.layer().reservations.settle(os);
     }
 
-    fn names(&mut self, space: SpaceId, range: AddressRange) -> Option<Vec<Range<u64>>> {
+    fn names(&mut self, space: SpaceId, range: AddressRange) -> Option<Vec<Range<CacheLine>>> {
         Some(self.blocks.names(space, range))
     }
 
-    fn take_stale_names(&mut self) -> Vec<Range<u64>> {
+    fn take_stale_names(&mut self) -> Vec<Range<CacheLine>> {
         let mut names = std::mem::take(&mut self.blocks.dropped);
         let layer = self.blocks.layer();
         if layer.dirty.is_empty() {
