@@ -19,14 +19,14 @@ macro_rules! address_spaces {
         impl $name {
             /// The first address of page number `number` of `size`.
             #[inline]
-            pub const fn of_page(number: u64, size: PageSize) -> $name {
-                $name(number << size.shift())
+            pub const fn of_page(number: PageNumber, size: PageSize) -> $name {
+                $name(number.0 << size.shift())
             }
 
             /// The page number at `size`: the address divided by the page size.
             #[inline]
-            pub const fn page_number(self, size: PageSize) -> u64 {
-                self.0 >> size.shift()
+            pub const fn page_number(self, size: PageSize) -> PageNumber {
+                PageNumber(self.0 >> size.shift())
             }
 
             /// The address of the page of `size` that holds this address.
@@ -138,7 +138,7 @@ impl VirtAddr {
     /// The number of the base page that holds this address, as a [`PageId`](crate::PageId) says it.
     #[inline(always)]
     pub const fn vpn(self) -> u64 {
-        self.page_number(PageSize::Base)
+        self.page_number(PageSize::Base).0
     }
 
     /// The distance in bytes from the start of the line.
@@ -156,7 +156,7 @@ impl VirtAddr {
     /// The address of base page number `vpn`.
     #[inline(always)]
     pub const fn of_vpn(vpn: u64) -> VirtAddr {
-        VirtAddr::of_page(vpn, PageSize::Base)
+        VirtAddr::of_page(PageNumber(vpn), PageSize::Base)
     }
 }
 
@@ -178,7 +178,7 @@ impl GuestPhysAddr {
     /// The guest's frame that holds this address, by the guest's own numbering.
     #[inline]
     pub const fn frame(self) -> Frame {
-        Frame(self.page_number(PageSize::Base))
+        Frame(self.page_number(PageSize::Base).0)
     }
 }
 
@@ -192,7 +192,30 @@ impl PhysAddr {
     /// The frame that holds this address.
     #[inline]
     pub const fn frame(self) -> Frame {
-        Frame(self.page_number(PageSize::Base))
+        Frame(self.page_number(PageSize::Base).0)
+    }
+}
+
+/// A page by number: an address divided by the size of its page. Whoever has the number knows the size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
+pub struct PageNumber(pub u64);
+
+impl Add<u64> for PageNumber {
+    type Output = PageNumber;
+    /// The page `pages` pages of the same size further up.
+    #[inline(always)]
+    fn add(self, pages: u64) -> PageNumber {
+        PageNumber(self.0 + pages)
+    }
+}
+
+impl Sub for PageNumber {
+    type Output = u64;
+    /// The distance in pages from the lower page `other` of the same size.
+    #[inline(always)]
+    fn sub(self, other: PageNumber) -> u64 {
+        self.0 - other.0
     }
 }
 
@@ -412,15 +435,15 @@ mod tests {
     #[test]
     fn page_arithmetic_by_hand() {
         let addr = VirtAddr(0x4020_1234);
-        assert_eq!(addr.page_number(PageSize::Base), 0x4_0201);
-        assert_eq!(addr.page_number(PageSize::Huge), 0x201);
-        assert_eq!(addr.page_number(PageSize::Giant), 1);
+        assert_eq!(addr.page_number(PageSize::Base), PageNumber(0x4_0201));
+        assert_eq!(addr.page_number(PageSize::Huge), PageNumber(0x201));
+        assert_eq!(addr.page_number(PageSize::Giant), PageNumber(1));
         assert_eq!(addr.align_down(PageSize::Huge), VirtAddr(0x4020_0000));
         assert_eq!(addr.page_offset(PageSize::Base), 0x234);
         assert_eq!(addr.align_up(PageSize::Giant), Some(VirtAddr(0x8000_0000)));
         assert_eq!(VirtAddr(u64::MAX).align_up(PageSize::Base), None);
         assert!(!addr.is_aligned(PageSize::Base) && (addr - 0x234).is_aligned(PageSize::Base));
-        assert_eq!(VirtAddr::of_page(0x201, PageSize::Huge) + 0x1234, addr);
+        assert_eq!(VirtAddr::of_page(PageNumber(0x201), PageSize::Huge) + 0x1234, addr);
         assert_eq!(addr - VirtAddr(0x4020_0000), 0x1234);
     }
 

@@ -26,7 +26,7 @@ mod traffic;
 pub use terrace_model_derive as derive;
 
 pub use address::{
-    AddressRange, CacheLine, CoreId, GuestPhysAddr, LINE_BYTES, Line, NodeId, PhysAddr, VirtAddr,
+    AddressRange, CacheLine, CoreId, GuestPhysAddr, LINE_BYTES, Line, NodeId, PageNumber, PhysAddr, VirtAddr,
 };
 pub use agent::{Agent, AgentKind};
 pub use contiguity::ContiguityPoint;

@@ -3,6 +3,7 @@
 use crate::{Line, PhysAddr};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::ops::Sub;
 
 /// The three page sizes of x86-64.
 ///
@@ -97,5 +98,14 @@ impl Frame {
     #[inline]
     pub const fn plus(self, frames: u64) -> Frame {
         Frame(self.0 + frames)
+    }
+}
+
+impl Sub for Frame {
+    type Output = u64;
+    /// The distance in frames from the lower frame `other`.
+    #[inline]
+    fn sub(self, other: Frame) -> u64 {
+        self.0 - other.0
     }
 }

@@ -45,7 +45,7 @@ impl PageId {
     /// The base page of `space` that holds `addr`.
     #[inline]
     pub const fn of(space: SpaceId, addr: VirtAddr) -> PageId {
-        PageId { space, vpn: addr.page_number(PageSize::Base) }
+        PageId { space, vpn: addr.vpn() }
     }
 
     /// The page of `size` that holds this one.

@@ -28,6 +28,17 @@ const BARE: [(&str, &str); 12] = [
     ("core: usize", "CoreId"),
 ];
 
+/// What is declared so outside of tests alone: they count pages and lines by hand.
+const BARE_OUTSIDE_TESTS: [(&str, &str); 7] = [
+    ("line: u64", "Line, CacheLine, DeviceLine, ChannelLine or GpuLine"),
+    ("page: u64", "PageNumber, PageId or VirtAddr"),
+    ("vpn: u64", "PageNumber, PageId or VirtAddr"),
+    ("names: Range<u64>", "Range<CacheLine>"),
+    ("names: &Range<u64>", "&Range<CacheLine>"),
+    ("lines: Range<u64>", "Range of lines of one kind"),
+    ("Vec<Range<u64>>", "Vec of ranges of addresses or lines of one kind"),
+];
+
 /// Endings of source files in other languages.
 const OTHER_LANGUAGES: [&str; 8] = ["c", "cpp", "h", "cl", "py", "ts", "mjs", "css"];
 
@@ -115,18 +126,28 @@ fn declares(line: &str, bare: &str) -> bool {
     })
 }
 
+/// What stands before the tests of a source file; nothing of a file of tests.
+fn without_tests<'a>(file: &Path, text: &'a str) -> &'a str {
+    let is_tests = |part: &std::ffi::OsStr| part == "tests" || part == "tests.rs";
+    if file.iter().any(is_tests) { "" } else { text.split("\nmod tests {").next().unwrap_or_default() }
+}
+
 #[test]
-fn addresses_lines_spaces_and_cores_of_the_simulator_have_types() {
+fn addresses_lines_pages_spaces_and_cores_of_the_simulator_have_types() {
     let (root, mut files) = workspace();
     files.retain(|file| file.starts_with(root.join("crates/sim/src")));
     assert!(files.len() > 150, "{}", files.len());
     let mut found = Vec::new();
     for file in files {
         let text = std::fs::read_to_string(&file).unwrap();
-        for (number, line) in text.lines().enumerate() {
-            for (bare, wanted) in BARE.iter().filter(|(bare, _)| declares(line, bare)) {
-                let place = file.strip_prefix(root).unwrap().display();
-                found.push(format!("{place}:{}: `{bare}` should be a {wanted}", number + 1));
+        let place = file.strip_prefix(root).unwrap();
+        let own = without_tests(place, &text);
+        for (text, list) in [(&text[..], &BARE[..]), (own, &BARE_OUTSIDE_TESTS[..])] {
+            for (number, line) in text.lines().enumerate() {
+                for (bare, wanted) in list.iter().filter(|(bare, _)| declares(line, bare)) {
+                    let place = place.display();
+                    found.push(format!("{place}:{}: `{bare}` should be a {wanted}", number + 1));
+                }
             }
         }
     }
@@ -140,4 +161,10 @@ fn declarations_are_found_and_longer_names_are_not() {
     assert!(declares("    fn forget(&mut self, _space: u32) {}", "space: u32"));
     assert!(!declares("    workspace: u32,", "space: u32"));
     assert!(!declares("    // space: u32", "space: u32"));
+    assert!(declares("    last_line: u64,", "line: u64") && !declares("    lines: u64,", "line: u64"));
+    assert!(declares("    fn names(&mut self) -> Vec<Range<u64>> {", "Vec<Range<u64>>"));
+    let file = "fn look_up(line: Line) {}\n\n#[cfg(test)]\nmod tests {\n    fn naive(line: u64) {}\n}\n";
+    assert!(!without_tests(Path::new("crates/sim/src/cache/level.rs"), file).contains("line: u64"));
+    assert!(without_tests(Path::new("crates/sim/src/cache/level.rs"), file).contains("line: Line"));
+    assert_eq!(without_tests(Path::new("crates/sim/src/os/memory/tests/mod.rs"), file), "");
 }

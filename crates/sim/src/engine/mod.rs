@@ -446,15 +446,15 @@ impl<'a> Engine<'a> {
 
     /// Whether the core had to stop at a page on the move.
     fn waits_for_page(&mut self, core: CoreId) -> bool {
-        let Some(page) = self.machine.shared.stopped_at.take() else { return false };
-        self.run_queues[core.index()].waits_for = Some(page);
-        let tiering = match page.system {
-            System::Programs => self.tiering_of(page.space),
+        let Some(at) = self.machine.shared.stopped_at.take() else { return false };
+        self.run_queues[core.index()].waits_for = Some(at);
+        let tiering = match at.system {
+            System::Programs => self.tiering_of(at.page.space),
             System::Hypervisor => self.host_tiering.as_mut(),
         };
         if let Some(tiering) = tiering {
             // Faults that wait are counted as such.
-            tiering.state.counters.waits += u64::from(!tiering.state.is_stalled(page.space, page.vpn));
+            tiering.state.counters.waits += u64::from(!tiering.state.is_stalled(at.page));
         }
         true
     }

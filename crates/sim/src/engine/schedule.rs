@@ -43,7 +43,7 @@ fn wake(
             let arrived = queue
                 .waits_for
                 .filter(|at| at.system == system)
-                .is_some_and(|at| PageRange::of(*page, *size).contains(PageId::new(at.space.0, at.vpn)));
+                .is_some_and(|at| PageRange::of(*page, *size).contains(at.page));
             if arrived {
                 queue.waits_for = None;
                 agenda.add(id);

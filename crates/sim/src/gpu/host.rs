@@ -47,7 +47,7 @@ impl Engine {
         }
         let flush = self.paths.coherence.as_ref().and_then(|coherence| coherence.wants_flush());
         let of_gpu = memory.first_tier_lines();
-        let of_gpu = of_gpu.start.0..of_gpu.end.0;
+        let of_gpu = of_gpu.start.in_caches()..of_gpu.end.in_caches();
         let mut below = BesideGpu { memory, paths: &mut self.paths };
         if let Some(cost) = flush {
             caches.flush_range(of_gpu, own.now, &mut below);

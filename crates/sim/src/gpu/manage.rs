@@ -22,7 +22,7 @@ use crate::observe::Objects;
 use crate::os::OsError;
 use crate::outcome::SimError;
 use crate::tiering::{Change, Tiering, copy_line};
-use terrace_model::{AddressRange, Frame, LINE_BYTES, PageId, PageSize, SpaceId, TierId, Time, VirtAddr};
+use terrace_model::{AddressRange, Frame, LINE_BYTES, PageId, PageRange, PageSize, SpaceId, TierId, Time};
 use terrace_trace::{Advice, Agent, Event};
 
 /// Lines that the copy before a kernel has under way: more than either memory needs to be busy.
@@ -57,8 +57,7 @@ impl Engine {
         tiering.act::<FULL>(&mut self.machine, now);
         let mut waited = Time::ZERO;
         for (page, size, at) in tiering.state.take_released() {
-            let pages = page.vpn..page.vpn + size.base_pages();
-            waited += self.sms.wake(Some((page.space, pages)), at.max(now));
+            waited += self.sms.wake(Some(PageRange::of(page, size)), at.max(now));
         }
         tiering.state.counters.wait_time += waited;
         for pages in self.machine.shared.stale_log.take().into_iter().flatten() {
@@ -180,7 +179,7 @@ impl Paths {
     pub fn forget_page(&mut self, page: PageId) -> bool {
         let touched = self.touched.remove(&page);
         if touched {
-            self.sms.iter_mut().for_each(|sm| sm.tlb.drop_page(page.vpn));
+            self.sms.iter_mut().for_each(|sm| sm.tlb.drop_page(page.addr().page_number(PageSize::Base)));
         }
         touched
     }
@@ -202,16 +201,16 @@ impl Paths {
     }
 
     /// The page that a warp has to wait for before these transactions, if one is on its way.
-    pub fn waits_for(&self, around: &Around<'_>, transactions: &[Transaction]) -> Option<u64> {
+    pub fn waits_for(&self, around: &Around<'_>, transactions: &[Transaction]) -> Option<PageId> {
         let state = &around.tiering.as_ref()?.state;
         if !state.holds_pages() {
             return None;
         }
-        let pages = transactions.iter().map(|one| one.addr.vpn());
+        let mut pages = transactions.iter().map(|one| PageId::of(around.space, one.addr));
         let table = around.machine.shared.os.table(around.space);
-        pages.into_iter().find(|vpn| {
-            let size = table.find(VirtAddr::of_vpn(*vpn)).map_or(PageSize::Base, |leaf| leaf.size);
-            state.is_held(PageId::new(around.space.0, *vpn).aligned(size))
+        pages.find(|page| {
+            let size = table.find(page.addr()).map_or(PageSize::Base, |leaf| leaf.size);
+            state.is_held(page.aligned(size))
         })
     }
 }

@@ -18,7 +18,7 @@ use super::state::Engine;
 use super::thread::{HostAccess, HostThread};
 use crate::outcome::SimError;
 use std::collections::VecDeque;
-use terrace_model::{CoreId, PageId, SpaceId, Time};
+use terrace_model::{CoreId, SpaceId, Time};
 use terrace_trace::Agent;
 
 /// Accesses of threads and instructions of warps that are queued at most while others are waited for: about 100 MiB.
@@ -339,7 +339,7 @@ impl Engine {
     /// When the policy does something next, where an access has to wait for a page on its way.
     fn waits_for_page(&mut self, space: SpaceId, access: HostAccess, now: Time) -> Option<Time> {
         self.manage(now);
-        let held = access.pages().into_iter().any(|page| self.is_on_its_way(PageId::new(space.0, page)));
+        let held = access.pages(space).into_iter().any(|page| self.is_on_its_way(page));
         if held { self.policy_due().map(|due| due.max(now)) } else { None }
     }
 }

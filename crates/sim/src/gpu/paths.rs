@@ -209,7 +209,7 @@ impl Paths {
         mut now: Time,
     ) -> Result<(GpuLine, Time), OsError> {
         let addr = one.addr;
-        let page = addr.vpn();
+        let page = addr.page_number(PageSize::Base);
         let named = PageId::of(around.space, addr);
         let frame = match self.sms[sm].tlb.look_up(page) {
             Some(frame) => {

@@ -15,8 +15,7 @@ use super::paths::Paths;
 use crate::os::OsError;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
-use std::ops::Range;
-use terrace_model::{SpaceId, Time};
+use terrace_model::{PageId, PageRange, Time};
 
 /// A work-group that waits for an SM.
 pub type Group = Vec<WarpWork>;
@@ -78,8 +77,8 @@ pub struct Sms {
     free_warps: Vec<u32>,
     /// When each warp goes on.
     ready: BinaryHeap<Reverse<(Time, u32)>>,
-    /// Warps that wait for a page on its way: space and page, since when, the warp.
-    parked: Vec<(SpaceId, u64, Time, u32)>,
+    /// Warps that wait for a page on its way: the page, since when, the warp.
+    parked: Vec<(PageId, Time, u32)>,
     /// The latest moment at which something happened.
     pub now: Time,
     pub counters: SmCounters,
@@ -137,11 +136,11 @@ impl Sms {
     }
 
     /// Pages have arrived at `now`; none: all of them. Whoever waits for them goes on. Returns how long they did, summed.
-    pub fn wake(&mut self, pages: Option<(SpaceId, Range<u64>)>, now: Time) -> Time {
+    pub fn wake(&mut self, pages: Option<PageRange>, now: Time) -> Time {
         let Sms { parked, ready, .. } = self;
         let mut waited = Time::ZERO;
-        parked.retain(|(space, vpn, since, id)| {
-            let stays = pages.as_ref().is_some_and(|(of, pages)| of != space || !pages.contains(vpn));
+        parked.retain(|(page, since, id)| {
+            let stays = pages.is_some_and(|pages| !pages.contains(*page));
             if !stays {
                 ready.push(Reverse((now.max(*since), *id)));
                 waited += now.saturating_sub(*since);
@@ -288,7 +287,7 @@ impl Sms {
             && let Some(page) =
                 paths.waits_for(around, &warp.work.transactions[first as usize..][..usize::from(count)])
         {
-            self.parked.push((around.space, page, now, id));
+            self.parked.push((page, now, id));
             return Ok(None);
         }
         warp.issued = false;

@@ -1,7 +1,7 @@
 //! A thread of the CPU, and what it accesses.
 
 use crate::cache::Outstanding;
-use terrace_model::{CoreId, Time, VirtAddr};
+use terrace_model::{CoreId, PageId, SpaceId, Time, VirtAddr};
 use terrace_trace::{AccessKind, Batch};
 
 /// A thread, or all of them where they take turns with kernels.
@@ -41,7 +41,7 @@ impl HostAccess {
     }
 
     /// The access's first and its last page.
-    pub fn pages(&self) -> [u64; 2] {
-        [self.addr.vpn(), (self.addr + u64::from(self.bytes.max(1)) - 1).vpn()]
+    pub fn pages(&self, space: SpaceId) -> [PageId; 2] {
+        [self.addr, self.addr + u64::from(self.bytes.max(1)) - 1].map(|addr| PageId::of(space, addr))
     }
 }

@@ -6,7 +6,7 @@
 use super::regions::{Region, RegionCache};
 use crate::cache::Hierarchy;
 use crate::os::PageTable;
-use terrace_model::{CoreId, LINE_BYTES, Line, PageSize, SpaceId, VirtAddr};
+use terrace_model::{CoreId, LINE_BYTES, Line, PageNumber, PageSize, SpaceId, VirtAddr};
 
 /// Far enough to hide a host miss for a page-table entry, and again as far for what it leads to.
 const FAR: usize = 24;
@@ -14,6 +14,10 @@ const NEAR: usize = 12;
 /// No line has this number.
 const NOT_FETCHED: Line = Line(u64::MAX);
 const PAGE_LINES: u64 = PageSize::Base.bytes() / LINE_BYTES;
+
+/// A line of a program's addresses, by number: address divided by [`LINE_BYTES`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct VirtLine(u64);
 
 /// What one core prefetches.
 #[derive(Clone, Debug)]
@@ -23,11 +27,11 @@ pub struct HostPrefetch {
     /// Misses until the last decision.
     misses: u64,
     /// What was prefetched lately, direct mapped.
-    lines: Box<[u64; 256]>,
+    lines: Box<[VirtLine; 256]>,
     /// The last line looked at, and where it lies in memory; [`NOT_FETCHED`] where nothing was prefetched for it.
-    last_line: u64,
+    last_line: VirtLine,
     last_physical: Line,
-    pages: Box<[u64; 64]>,
+    pages: Box<[PageNumber; 64]>,
 }
 
 impl HostPrefetch {
@@ -36,17 +40,17 @@ impl HostPrefetch {
         HostPrefetch {
             active: false,
             misses: 0,
-            lines: Box::new([u64::MAX; 256]),
-            last_line: 0,
+            lines: Box::new([VirtLine(u64::MAX); 256]),
+            last_line: VirtLine(0),
             last_physical: NOT_FETCHED,
-            pages: Box::new([u64::MAX; 64]),
+            pages: Box::new([PageNumber(u64::MAX); 64]),
         }
     }
 
     /// Whether a base page was not seen lately.
     #[inline(always)]
-    fn is_new_page(&mut self, page: u64) -> bool {
-        std::mem::replace(&mut self.pages[page as usize % 64], page) != page
+    fn is_new_page(&mut self, page: PageNumber) -> bool {
+        std::mem::replace(&mut self.pages[page.0 as usize % 64], page) != page
     }
 
     /// Decides for the next batch of `accesses`: when more than one access in seven of the last one needed what
@@ -75,7 +79,7 @@ impl HostPrefetch {
         at: usize,
     ) {
         if let Some(addr) = addrs.get(at + FAR).copied().map(VirtAddr)
-            && self.is_new_page(addr.vpn())
+            && self.is_new_page(addr.page_number(PageSize::Base))
         {
             match regions.get(space, addr) {
                 Some(Region::Table(index, _)) => {
@@ -107,20 +111,20 @@ impl HostPrefetch {
         at: usize,
     ) -> Option<Line> {
         let addr = VirtAddr(*addrs.get(at + NEAR)?);
-        let line = addr.0 / LINE_BYTES;
-        let step = line.wrapping_sub(std::mem::replace(&mut self.last_line, line));
+        let line = VirtLine(addr.0 / LINE_BYTES);
+        let step = line.0.wrapping_sub(std::mem::replace(&mut self.last_line, line).0);
         if step == 0 {
             return None;
         }
         let last_physical = std::mem::replace(&mut self.last_physical, NOT_FETCHED);
-        let physical = if step == 1 && !line.is_multiple_of(PAGE_LINES) {
+        let physical = if step == 1 && !line.0.is_multiple_of(PAGE_LINES) {
             // The next line of the same page is fetched where the one before it was.
             if last_physical == NOT_FETCHED {
                 return None;
             }
             last_physical + 1
         } else {
-            if std::mem::replace(&mut self.lines[line as usize % 256], line) == line {
+            if std::mem::replace(&mut self.lines[line.0 as usize % 256], line) == line {
                 return None;
             }
             let page = regions.find(table, space, addr)?;

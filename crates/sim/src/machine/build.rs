@@ -14,7 +14,7 @@ use crate::os::Os;
 use crate::outcome::Options;
 use crate::translate::{Nested, NestedParameters, PageWalkCache, schemes};
 use std::ops::Range;
-use terrace_model::{Histogram, PhysAddr, Time};
+use terrace_model::{Histogram, Time};
 
 impl Machine {
     /// Builds what the design describes.
@@ -68,7 +68,7 @@ impl Machine {
                 page_walk_cache: PageWalkCache::new(&design.translation.page_walk_cache)?,
                 nested: match &nested {
                     Some(nested) => {
-                        let (guest, begin) = (memory.end(), memory.end() + own_memory);
+                        let (guest, begin) = (memory.end().0, memory.end() + own_memory);
                         Some(Box::new(Nested::new(nested, translation.levels, guest, begin)?))
                     }
                     None => None,
@@ -89,7 +89,7 @@ impl Machine {
             ))
         });
         let observers = Observers::new(options);
-        let scheme = entry.build(translation, cores.len(), cycle, PhysAddr(memory.end()))?;
+        let scheme = entry.build(translation, cores.len(), cycle, memory.end())?;
         let shared = Shared {
             caches: Hierarchy::new(&design.cache, &design.core, cycle)?,
             unfiltered: vec![[0; 2]; layout.len()],

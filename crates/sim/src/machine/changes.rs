@@ -17,7 +17,7 @@ use crate::memory::Initiator;
 use crate::os::{Changes, Owner};
 use crate::translate::{KernelState, Translation};
 use std::ops::Range;
-use terrace_model::{AddressRange, CoreId, Frame, LINE_BYTES, Line, PageSize, SpaceId, Time};
+use terrace_model::{AddressRange, CacheLine, CoreId, Frame, LINE_BYTES, Line, PageSize, SpaceId, Time};
 use terrace_policy::PageId;
 
 impl Machine {
@@ -192,7 +192,7 @@ impl Machine {
     }
 
     /// Writes the dirty ones of these lines back; they leave the caches.
-    pub fn flush_lines(&mut self, names: Vec<Range<u64>>, now: Time) {
+    pub fn flush_lines(&mut self, names: Vec<Range<CacheLine>>, now: Time) {
         let Machine { shared, scheme, .. } = self;
         let (os, memory) = (&mut shared.os, &mut shared.memory);
         let kernel = scheme.kernel();

@@ -69,7 +69,7 @@ pub(crate) struct Hypervisor {
     /// Guest-physical addresses of a virtual machine, as a power of two.
     shift: u32,
     /// The guests' tiers: where each ends, and the machine's tier that it is bound to.
-    tiers: Vec<(u64, Option<TierId>)>,
+    tiers: Vec<(GuestPhysAddr, Option<TierId>)>,
     /// Virtual CPUs of each virtual machine.
     pub vcpus: usize,
     pub of_vm: Vec<OfVm>,
@@ -90,7 +90,7 @@ pub(crate) struct Hypervisor {
 }
 
 /// First frame and number of frames of each tier of the guests', those of one guest after the other at multiples of 1 GiB.
-pub(crate) fn guest_layout(design: &Design) -> Option<Vec<(String, u64, u64)>> {
+pub(crate) fn guest_layout(design: &Design) -> Option<Vec<(String, Frame, u64)>> {
     let tiers = design.guest_tiers()?;
     let (count, shift) = (design.vm_count(), design.guest_shift());
     let mut layout = Vec::new();
@@ -98,7 +98,7 @@ pub(crate) fn guest_layout(design: &Design) -> Option<Vec<(String, u64, u64)>> {
         let mut next = vm << shift;
         for GuestTierParameters { name, capacity, .. } in &tiers {
             let name = if vm == 0 { name.clone() } else { format!("vm{vm}.{name}") };
-            layout.push((name, next >> 12, capacity.0 >> 12));
+            layout.push((name, Frame(next >> 12), capacity.0 >> 12));
             next = (next + capacity.0).next_multiple_of(1 << 30);
         }
     }
@@ -109,7 +109,7 @@ pub(crate) fn guest_layout(design: &Design) -> Option<Vec<(String, u64, u64)>> {
 pub(crate) fn guest_end(design: &Design) -> u64 {
     guest_layout(design)
         .and_then(|layout| layout.last().cloned())
-        .map_or(0, |(_, first, frames)| ((first + frames) << 12).next_multiple_of(1 << 30))
+        .map_or(0, |(_, first, frames)| first.plus(frames).addr().0.next_multiple_of(1 << 30))
 }
 
 /// Virtual CPUs of a design: as many as cores where it does not say.
@@ -139,8 +139,8 @@ impl Hypervisor {
     /// A placement that does not fit the machine, or no memory for the first page table.
     pub fn new(
         design: &Design,
-        machine: &[(String, u64, u64)],
-        guest: &[(String, u64, u64)],
+        machine: &[(String, Frame, u64)],
+        guest: &[(String, Frame, u64)],
         cycle: Time,
     ) -> Result<Hypervisor, String> {
         let parameters = design.hypervisor().unwrap_or_default();
@@ -157,9 +157,9 @@ impl Hypervisor {
                 spaces.push(os.new_space().map_err(|e| format!("host: {e}"))?);
             }
             let (space, tier) = (spaces[at / bound.len()], bound[at % bound.len()]);
-            let range = AddressRange::new(first << 12, frames << 12);
+            let range = AddressRange::new(first.addr().0, frames << 12);
             os.map(space, range, MapKind::Anonymous, Protection::READ_WRITE).map_err(|e| e.to_string())?;
-            tiers.push((range.end().0, tier));
+            tiers.push((GuestPhysAddr::from_host_space(range.end()), tier));
             if design.vm.as_ref().is_some_and(|vm| vm.preallocated) {
                 preallocate(&mut os, space, range, tier)?;
             }
@@ -267,7 +267,7 @@ impl Hypervisor {
 
     /// Where the tier of a guest-physical address is bound to, as the wish of a fault.
     pub fn wish(&self, addr: GuestPhysAddr) -> Option<Wish> {
-        let (_, tier) = self.tiers.iter().find(|(end, _)| addr.0 < *end)?;
+        let (_, tier) = self.tiers.iter().find(|(end, _)| addr < *end)?;
         tier.map(|tier| Wish { tier, size: None })
     }
 

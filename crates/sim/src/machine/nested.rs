@@ -10,7 +10,7 @@ use crate::coherence::Cause;
 use crate::host::BasePage;
 use crate::os::{Leaf, PageTable, Pte};
 use crate::translate::{HOST, Request, Stop, TlbEntry, TlbHit, Translation, WalkCacheTags, Walker, compose};
-use terrace_model::{Frame, GuestPhysAddr, PageSize, PhysAddr, SpaceId, Time, VirtAddr};
+use terrace_model::{Frame, GuestPhysAddr, PageId, PageSize, PhysAddr, SpaceId, Time, VirtAddr};
 
 /// Entries of the host's page tables by their level.
 const HOST_LEVELS: [&str; 6] =
@@ -137,8 +137,8 @@ impl<const F: u8> Site<'_, F> {
     fn stop_at_host(&mut self, addr: GuestPhysAddr) -> Stop {
         let space =
             self.shared.hypervisor.as_ref().map_or(SpaceId(0), |hypervisor| hypervisor.space_of(addr));
-        let vpn = addr.page_number(PageSize::Base);
-        self.shared.stopped_at = Some(StoppedAt { system: System::Hypervisor, space, vpn });
+        let page = PageId::of(space, addr.in_host_space());
+        self.shared.stopped_at = Some(StoppedAt { system: System::Hypervisor, page });
         Stop::Held
     }
 

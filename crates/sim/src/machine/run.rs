@@ -9,7 +9,7 @@ use crate::core::Timeline;
 use crate::memory::Initiator;
 use crate::os::OsError;
 use crate::translate::{Request, Stop, TlbHit, Translation};
-use terrace_model::{LINE_BYTES, Line, PageSize, SpaceId, Time, VirtAddr};
+use terrace_model::{LINE_BYTES, Line, PageNumber, PageSize, SpaceId, Time, VirtAddr};
 use terrace_trace::{AccessKind, BATCH_ACCESSES, Batch};
 
 /// Whether a process's page tables fit into the host's caches, so that looking ahead for their entries does not pay.
@@ -25,7 +25,7 @@ const BASE_PAGE: u64 = PageSize::Base.bytes();
 #[derive(Clone, Copy)]
 struct RecentPage {
     /// The page's number in the address space.
-    number: u64,
+    number: PageNumber,
     tier: u8,
     /// A load traps nowhere.
     readable: bool,
@@ -35,12 +35,12 @@ struct RecentPage {
 
 const RECENT_PAGES: usize = 32;
 /// No page of an address space has this number.
-const NO_PAGE: u64 = u64::MAX;
+const NO_PAGE: PageNumber = PageNumber(u64::MAX);
 const NOTHING_RECENT: RecentPage = RecentPage { number: NO_PAGE, tier: 0, readable: false, writable: false };
 
 /// Where a page is remembered. Any pages must spread: power-of-two strides are frequent.
 #[inline(always)]
-fn recent_page(number: u64) -> usize {
+fn recent_page(PageNumber(number): PageNumber) -> usize {
     (number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - RECENT_PAGES.ilog2())) as usize
 }
 
@@ -273,7 +273,7 @@ impl<const F: u8> Site<'_, F> {
             }
             let addr = VirtAddr(addrs[at]);
             let write = kinds[at] == AccessKind::Write;
-            let number = addr.vpn();
+            let number = addr.page_number(PageSize::Base);
             if number != known || (write && !writable) {
                 let slot = recent_page(number);
                 let page = if recent[slot].number == number && (!write || recent[slot].writable) {
@@ -328,7 +328,7 @@ impl<const F: u8> Site<'_, F> {
     /// Whether a page of an address space is as it was remembered. Under a hypervisor it may be writable meanwhile: the
     /// host's page holds other pages of the guest, and a store to one of them makes it dirty.
     fn knows(&self, space: SpaceId, page: &RecentPage) -> bool {
-        let addr = VirtAddr::of_vpn(page.number);
+        let addr = VirtAddr::of_page(page.number, PageSize::Base);
         let found = self.shared.regions.find(self.shared.os.table(space), space, addr);
         // A region that is not remembered has others in its slot.
         found.is_none_or(|found| {
@@ -358,7 +358,8 @@ impl<const F: u8> Site<'_, F> {
         };
         self.shared.page_changes += 1;
         let tier = self.shared.memory.tier_of_line(page.frame.line()).0;
-        let (number, readable, writable) = (addr.vpn(), page.readable, page.writable);
+        let (readable, writable) = (page.readable, page.writable);
+        let number = addr.page_number(PageSize::Base);
         Ok((RecentPage { number, tier, readable, writable }, as_before))
     }
 

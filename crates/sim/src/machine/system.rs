@@ -1,6 +1,6 @@
 //! Which of a machine's operating systems: one, or a guest's and the hypervisor's under it.
 
-use terrace_model::SpaceId;
+use terrace_model::PageId;
 
 /// Which of a machine's operating systems.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,8 +17,6 @@ pub(crate) enum System {
 pub(crate) struct StoppedAt {
     /// The system whose page table maps the page.
     pub system: System,
-    /// The page's space in that system.
-    pub space: SpaceId,
-    /// The number of the base page.
-    pub vpn: u64,
+    /// The base page, in a space of that system.
+    pub page: PageId,
 }

@@ -8,7 +8,7 @@ use crate::array::prefetch;
 use crate::design::Design;
 use crate::memory::{Device, DeviceLine, Initiator, Link, MemoryRequest, Way};
 use crate::translate::{host_table_bytes, schemes};
-use terrace_model::{BytesPerSec, LINE_BYTES, Line, NodeId, Stats, TierId, Time, Unit};
+use terrace_model::{BytesPerSec, Frame, LINE_BYTES, Line, NodeId, PhysAddr, Stats, TierId, Time, Unit};
 
 /// Tiers start at multiples of this many lines, so that the tier of a line is a table look-up.
 const REGION_LINES: u64 = (1 << 30) / LINE_BYTES;
@@ -50,7 +50,7 @@ pub(super) struct Tier {
     name: String,
     pub(super) device: usize,
     /// First line of the tier in the machine's physical memory.
-    pub(super) base_line: u64,
+    pub(super) base_line: Line,
     /// First line of the tier in its device.
     pub(super) device_line: DeviceLine,
     frames: u64,
@@ -63,13 +63,6 @@ pub(super) struct Tier {
     pub(super) traffic: TierLines,
     /// Reads, and the sum of the times they took.
     waits: (u64, Time),
-}
-
-/// What a look-up of the hardware cache found, by lines of physical memory.
-struct Cached {
-    slot: Line,
-    hit: bool,
-    victim: Option<Line>,
 }
 
 /// The node of a design's `at`th tier. A GPU's own memory is the first; the other tiers are then the CPU's, and the link in
@@ -92,7 +85,7 @@ pub struct TieredMemory {
     /// Tier by physical address divided by 1 GiB.
     tier_of_region: Vec<u8>,
     /// First address beyond all tiers, where tables of the translation hardware lie.
-    end: u64,
+    end: PhysAddr,
     /// The node whose processors copy pages that change their place.
     pub copier: NodeId,
     /// Lines read for loads and stores of the program.
@@ -139,7 +132,7 @@ impl TieredMemory {
             tiers.push(Tier {
                 name: tier.name.clone(),
                 device,
-                base_line: tier_of_region.len() as u64 * REGION_LINES,
+                base_line: Line(tier_of_region.len() as u64 * REGION_LINES),
                 device_line: DeviceLine(used_lines[device]),
                 frames,
                 path: tier.path_latency,
@@ -158,11 +151,11 @@ impl TieredMemory {
             let own = tiers.iter_mut().filter(|tier: &&mut Tier| tier.home == NodeId::GPU);
             own.for_each(|tier| tier.link = Some((0, Way::Back)));
         }
-        let end = (tier_of_region.len() as u64) << 30;
+        let end = PhysAddr((tier_of_region.len() as u64) << 30);
         let mut beyond = schemes::find(&design.translation.scheme.kind)
             .map_or(0, |scheme| scheme.memory_bytes(&design.translation.scheme).next_multiple_of(1 << 30));
         if design.translation.nested.as_ref().is_some_and(|nested| nested.host.is_some()) {
-            beyond += host_table_bytes(end, design.translation.levels);
+            beyond += host_table_bytes(end.0, design.translation.levels);
         }
         tier_of_region.extend(std::iter::repeat_n(0, beyond.div_ceil(1 << 30) as usize));
         // What a guest's operating system takes for its frames is looked up here before it is backed.
@@ -185,13 +178,13 @@ impl TieredMemory {
     }
 
     /// Name, first frame and number of frames of every tier.
-    pub fn layout(&self) -> Vec<(String, u64, u64)> {
-        self.tiers.iter().map(|t| (t.name.clone(), (t.base_line * LINE_BYTES) >> 12, t.frames)).collect()
+    pub fn layout(&self) -> Vec<(String, Frame, u64)> {
+        self.tiers.iter().map(|t| (t.name.clone(), t.base_line.frame(), t.frames)).collect()
     }
 
     /// First address beyond all tiers. Tables of the translation hardware lie there, on the first tier's device: those of
     /// the scheme, then under nested paging the host's page table.
-    pub fn end(&self) -> u64 {
+    pub fn end(&self) -> PhysAddr {
         self.end
     }
 
@@ -215,8 +208,9 @@ impl TieredMemory {
     /// From now on the first tier is a direct-mapped cache of the last one's lines, as DRAM is of DCPMM in memory mode.
     /// Neither holds anything yet.
     pub fn use_first_as_cache(&mut self) {
-        let lines = self.tiers[0].frames * (4096 / LINE_BYTES);
-        self.hardware_cache = Some(HardwareCache::new(lines, self.tiers.len() - 1));
+        let last = self.tiers.len() - 1;
+        let cache = HardwareCache::new(self.first_tier_lines(), last, self.tiers[last].base_line);
+        self.hardware_cache = Some(cache);
     }
 
     /// Brings what a read of a line will need into the host's caches.
@@ -225,7 +219,7 @@ impl TieredMemory {
         if let Some(cache) = &self.hardware_cache
             && self.tier_of_line(line).index() == cache.tier
         {
-            let (slot, _) = cache.place(line.0 - self.tiers[cache.tier].base_line);
+            let (slot, _) = cache.place(line);
             prefetch(&cache.tags, slot as usize);
         }
     }
@@ -322,15 +316,10 @@ impl TieredMemory {
 
     /// The place of a line in the hardware cache, and what must leave it; none for lines that it does not cache. The
     /// line is in the cache afterwards.
-    fn look_up(&mut self, line: Line, write: bool) -> Option<Cached> {
+    fn look_up(&mut self, line: Line, write: bool) -> Option<Looked> {
         let cache = self.hardware_cache.as_mut()?;
         let tier = self.tier_of_region[(line.0 / REGION_LINES) as usize] as usize;
-        if tier != cache.tier {
-            return None;
-        }
-        let (base, first) = (self.tiers[tier].base_line, self.tiers[0].base_line);
-        let Looked { slot, hit, victim } = cache.look_up(line.0 - base, write);
-        Some(Cached { slot: Line(first + slot), hit, victim: victim.map(|at| Line(base + at)) })
+        (tier == cache.tier).then(|| cache.look_up(line, write))
     }
 
     /// The tag lies beside the data in the fast tier, so a miss reads there first.
@@ -406,9 +395,9 @@ impl TieredMemory {
     /// device has taken them.
     pub fn zero(&mut self, first: Line, lines: u64, now: Time, pace: Time) -> Time {
         if self.hardware_cache.is_some() {
-            let write = |taken: Time, line: u64| {
-                let at = taken.max(now + pace.times(line));
-                self.write(MemoryRequest::of_cpu(first + line, at, Initiator::Zero))
+            let write = |taken: Time, nth: u64| {
+                let at = taken.max(now + pace.times(nth));
+                self.write(MemoryRequest::of_cpu(first + nth, at, Initiator::Zero))
             };
             return (0..lines).fold(now, write);
         }

@@ -9,7 +9,7 @@ impl Tier {
     /// Where a line of the tier lies in its device.
     #[inline(always)]
     pub(super) fn place_of(&self, line: Line) -> DeviceLine {
-        self.device_line + (line.0 - self.base_line)
+        self.device_line + (line - self.base_line)
     }
 }
 

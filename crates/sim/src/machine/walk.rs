@@ -12,7 +12,7 @@ use crate::memory::{Initiator, MemoryRequest};
 use crate::os::{Leaf, PageTable};
 use crate::outcome::Stage;
 use crate::translate::{KernelState, Request, Stop, TlbEntry, TlbHit, Translation, Walk, Walker};
-use terrace_model::{Frame, PageSize, PhysAddr, SpaceId, Time, VirtAddr};
+use terrace_model::{Frame, PageId, PageSize, PhysAddr, SpaceId, Time, VirtAddr};
 
 /// Frames that a fault takes at most: for its page, and tables down to it.
 const FAULT_FRAMES: u64 = 5;
@@ -93,7 +93,7 @@ impl<const F: u8> Site<'_, F> {
 
     /// The thread waits for a page that is on the move, or whose fault waits.
     fn stop(&mut self, space: SpaceId, addr: VirtAddr) -> Stop {
-        self.shared.stopped_at = Some(StoppedAt { system: System::Programs, space, vpn: addr.vpn() });
+        self.shared.stopped_at = Some(StoppedAt { system: System::Programs, page: PageId::of(space, addr) });
         Stop::Held
     }
 

@@ -194,7 +194,7 @@ impl<const F: u8> Site<'_, F> {
 impl Shared {
     /// The controller takes a page for zero. Lines of its last use leave the caches.
     fn note_zeros(&mut self, first: Line, lines: u64) {
-        self.caches.discard_range(first.0..first.0 + lines);
+        self.caches.discard_range(first.in_caches()..(first + lines).in_caches());
         self.memory.note_zeros(first, lines);
     }
 

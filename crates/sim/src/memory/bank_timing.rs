@@ -26,8 +26,8 @@ pub(super) struct BankTiming {
     pub(super) high: usize,
     pub(super) low: usize,
     pub(super) banks_per_rank_bits: u32,
-    /// Channel line numbers behind each segment; the timing of a segment is at its index, the rest behind the last.
-    segment_ends: Vec<u64>,
+    /// First line of the device behind each segment; the timing of a segment is at its index, the rest behind the last.
+    segment_ends: Vec<DeviceLine>,
     pub(super) segments: Vec<CellTiming>,
 }
 
@@ -74,7 +74,11 @@ impl BankTiming {
             high: bank.drain_high as usize,
             low: bank.drain_low as usize,
             banks_per_rank_bits: bank.banks.trailing_zeros(),
-            segment_ends: bank.segments.iter().map(|s| s.end.map_or(u64::MAX, |end| lines(end.0))).collect(),
+            segment_ends: bank
+                .segments
+                .iter()
+                .map(|s| DeviceLine(s.end.map_or(u64::MAX, |end| lines(end.0))))
+                .collect(),
             segments,
         }
     }
@@ -82,7 +86,7 @@ impl BankTiming {
     /// Which timing a device line has.
     #[inline]
     pub(super) fn segment(&self, line: DeviceLine) -> u8 {
-        self.segment_ends.iter().take_while(|&&end| line.0 >= end).count() as u8
+        self.segment_ends.iter().take_while(|&&end| line >= end).count() as u8
     }
 
     /// Device time of a read of a closed bank, of a line of this segment.

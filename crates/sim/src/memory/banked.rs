@@ -20,7 +20,7 @@
 use super::bank_timing::BankTiming;
 use super::calendar::Calendar;
 use super::counters::DeviceCounters;
-use super::mapping::{BankMap, lines};
+use super::mapping::{BankMap, ChannelLine, lines};
 use super::parameters::{BankParameters, DeviceParameters};
 use super::server::Server;
 
@@ -73,7 +73,7 @@ struct ScheduledRow {
 
 #[derive(Clone, Copy, Debug)]
 struct QueuedWrite {
-    line: u64,
+    line: ChannelLine,
     segment: u8,
 }
 
@@ -170,7 +170,7 @@ impl BankedChannel {
         &mut self,
         timing: &BankTiming,
         counters: &mut DeviceCounters,
-        line: u64,
+        line: ChannelLine,
         segment: u8,
         now: u64,
     ) -> u64 {
@@ -190,7 +190,7 @@ impl BankedChannel {
         &mut self,
         timing: &BankTiming,
         counters: &mut DeviceCounters,
-        line: u64,
+        line: ChannelLine,
         segment: u8,
         now: u64,
     ) -> u64 {
@@ -215,7 +215,7 @@ impl BankedChannel {
         &mut self,
         timing: &BankTiming,
         counters: &mut DeviceCounters,
-        line: u64,
+        line: ChannelLine,
         segment: u8,
         now: u64,
     ) -> u64 {
@@ -243,7 +243,7 @@ impl BankedChannel {
         &mut self,
         timing: &BankTiming,
         counters: &mut DeviceCounters,
-        line: u64,
+        line: ChannelLine,
         segment: u8,
         now: u64,
         late: u64,
@@ -351,7 +351,7 @@ impl BankedChannel {
         &mut self,
         timing: &BankTiming,
         counters: &mut DeviceCounters,
-        line: u64,
+        line: ChannelLine,
         segment: u8,
         now: u64,
         slot: u64,

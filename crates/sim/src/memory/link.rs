@@ -55,8 +55,8 @@ impl Way {
 #[derive(Clone, Debug)]
 struct Direction {
     server: Server,
-    line: u64,
-    request: u64,
+    line: Time,
+    request: Time,
 }
 
 /// One link: each direction is a server whose rate is its bandwidth. Half of the latency is paid each way.
@@ -74,7 +74,7 @@ impl Link {
             return Err("a link needs read_bandwidth and write_bandwidth above zero".to_owned());
         }
         let overhead = parameters.packet_overhead.0 as f64;
-        let time = |bytes: f64, bandwidth: f64| (bytes * 1e15 / bandwidth).round() as u64;
+        let time = |bytes: f64, bandwidth: f64| Time((bytes * 1e15 / bandwidth).round() as u64);
         let direction = |bandwidth: f64| Direction {
             server: Server::default(),
             line: time(LINE_BYTES as f64 + overhead, bandwidth),
@@ -88,16 +88,16 @@ impl Link {
     #[inline]
     pub fn send_request(&mut self, way: Way, now: Time) -> Time {
         let direction = &mut self.directions[way as usize];
-        let wait = direction.server.reserve(now.0, direction.request);
-        Time(now.0 + wait + direction.request + self.one_way)
+        let wait = direction.server.reserve(now.0, direction.request.0);
+        Time(now.0 + wait + direction.request.0 + self.one_way)
     }
 
     /// Sends a line to be written at `now`: when it is on the other side.
     #[inline]
     pub fn send_line(&mut self, way: Way, now: Time) -> Time {
         let direction = &mut self.directions[way as usize];
-        let wait = direction.server.reserve(now.0, direction.line);
-        Time(now.0 + wait + direction.line + self.one_way)
+        let wait = direction.server.reserve(now.0, direction.line.0);
+        Time(now.0 + wait + direction.line.0 + self.one_way)
     }
 
     /// Returns a line that was ready at `ready` for a request that had gone `way`: when it is at the processor.

@@ -21,13 +21,17 @@ impl Add<u64> for DeviceLine {
     }
 }
 
+/// A line of a channel, by its number there. The first line of each channel is 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ChannelLine(pub(super) u64);
+
 /// Where a line lies within its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ChannelLine {
+pub(super) struct ChannelPlace {
     /// Channel.
     pub(super) channel: usize,
-    /// Line number within the channel.
-    pub(super) line: u64,
+    /// The line within the channel.
+    pub(super) line: ChannelLine,
 }
 
 /// Splits device lines over channels.
@@ -55,7 +59,7 @@ impl ChannelMap {
 
     /// The channel of a device line, and its number there.
     #[inline]
-    pub(super) fn locate(&self, DeviceLine(line): DeviceLine) -> ChannelLine {
+    pub(super) fn locate(&self, DeviceLine(line): DeviceLine) -> ChannelPlace {
         let unit = line >> self.unit_bits;
         let offset = line & ((1 << self.unit_bits) - 1);
         let (upper, channel) = match self.channel_bits {
@@ -70,7 +74,8 @@ impl ChannelMap {
                 (upper, unit - upper * self.channels)
             }
         };
-        ChannelLine { channel: channel as usize, line: (upper << self.unit_bits) | offset }
+        let line = ChannelLine((upper << self.unit_bits) | offset);
+        ChannelPlace { channel: channel as usize, line }
     }
 }
 
@@ -105,7 +110,7 @@ impl BankMap {
 
     /// The bank and row of a channel line.
     #[inline]
-    pub(super) fn locate(&self, line: u64) -> BankRow {
+    pub(super) fn locate(&self, ChannelLine(line): ChannelLine) -> BankRow {
         let unit = line >> self.unit_bits;
         let row = (unit >> self.bank_bits) >> self.units_per_row_bits;
         let permutation = if self.permute { fold(row, self.bank_bits) } else { 0 };
@@ -155,7 +160,7 @@ mod tests {
         let banks = BankMap::new(8, 16, 128, true);
         let mut lines_of = std::collections::HashMap::new();
         for line in 0..8 * 128 * 64 {
-            let place = banks.locate(line);
+            let place = banks.locate(ChannelLine(line));
             *lines_of.entry((place.bank, place.row)).or_insert(0u32) += 1;
         }
         assert_eq!(lines_of.len(), 8 * 64);

@@ -8,6 +8,7 @@
 //! not overtake a queued write.
 
 use super::counters::DeviceCounters;
+use super::mapping::ChannelLine;
 use super::parameters::{DeviceParameters, MediaParameters};
 use super::server::Server;
 use terrace_model::LINE_BYTES;
@@ -47,6 +48,12 @@ impl MediaTiming {
     /// Device time of a read that misses the buffer.
     pub(super) fn miss_read(&self) -> u64 {
         self.read_latency + self.buffer_latency + self.burst
+    }
+
+    /// Which line of its block a line is.
+    #[inline]
+    fn place_in_block(&self, line: ChannelLine) -> u64 {
+        line.0 & ((1 << self.block_bits) - 1)
     }
 }
 
@@ -95,11 +102,11 @@ impl MediaChannel {
         &mut self,
         timing: &MediaTiming,
         counters: &mut DeviceCounters,
-        line: u64,
+        line: ChannelLine,
         now: u64,
     ) -> u64 {
         let slot = now + self.bus.reserve(now, timing.burst);
-        let block = line >> timing.block_bits;
+        let block = line.0 >> timing.block_bits;
         let (at, hit) = self.find(timing, block);
         let in_buffer = if hit && (self.entries[at].complete || self.has_line(timing, at, line)) {
             counters.buffer_hits += 1;
@@ -126,12 +133,12 @@ impl MediaChannel {
         &mut self,
         timing: &MediaTiming,
         counters: &mut DeviceCounters,
-        line: u64,
+        line: ChannelLine,
         now: u64,
     ) -> u64 {
         let accepted = now.max(self.releases[self.accepted]);
         let slot = accepted + self.bus.reserve(accepted, timing.burst);
-        let block = line >> timing.block_bits;
+        let block = line.0 >> timing.block_bits;
         let (at, hit) = self.find(timing, block);
         let mut released = slot + timing.burst;
         if hit {
@@ -141,15 +148,15 @@ impl MediaChannel {
             released = released.max(accepted + wait);
             self.entries[at] = Entry { block, ready: released, used: 0, written: 0, complete: false };
         }
-        self.entries[at].written |= 1 << (line & ((1 << timing.block_bits) - 1));
+        self.entries[at].written |= 1 << timing.place_in_block(line);
         self.use_entry(at);
         self.releases[self.accepted] = released;
         self.accepted = if self.accepted + 1 == self.releases.len() { 0 } else { self.accepted + 1 };
         accepted
     }
 
-    fn has_line(&self, timing: &MediaTiming, at: usize, line: u64) -> bool {
-        self.entries[at].written >> (line & ((1 << timing.block_bits) - 1)) & 1 == 1
+    fn has_line(&self, timing: &MediaTiming, at: usize, line: ChannelLine) -> bool {
+        self.entries[at].written >> timing.place_in_block(line) & 1 == 1
     }
 
     #[inline]

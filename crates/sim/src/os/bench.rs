@@ -2,7 +2,7 @@
 
 use super::Os;
 use crate::design::Design;
-use terrace_model::{AddressRange, SpaceId, VirtAddr};
+use terrace_model::{AddressRange, Frame, SpaceId, VirtAddr};
 use terrace_trace::{MapKind, Protection};
 
 /// A kernel with one process whose memory is one area.
@@ -19,7 +19,8 @@ impl FaultBench {
     /// A design that cannot be built.
     pub fn new(design: &Design, bytes: u64) -> Result<FaultBench, String> {
         let frames = (bytes + bytes / 256 + (2 << 30)) >> 12;
-        let mut os = Os::new(&design.os, design.translation.levels, &[("dram".to_owned(), 0, frames)])?;
+        let mut os =
+            Os::new(&design.os, design.translation.levels, &[("dram".to_owned(), Frame(0), frames)])?;
         os.new_space().map_err(|problem| problem.to_string())?;
         let area = AddressRange::new(1 << 40, bytes);
         os.map(SpaceId(0), area, MapKind::Anonymous, Protection::READ_WRITE)

@@ -135,7 +135,7 @@ impl Os {
     /// The first frame of a tier and the number of its frames.
     pub fn tier_frames(&self, tier: TierId) -> (Frame, u64) {
         let tier = &self.tiers[tier.index()];
-        (Frame(tier.base), tier.frames())
+        (tier.base, tier.frames())
     }
 
     /// Whether there is such a frame.
@@ -171,7 +171,7 @@ impl Os {
     /// Whether a block is free and known to hold only zeros.
     pub fn is_zeroed_block(&self, frame: Frame, size: PageSize) -> bool {
         let tier = self.tier_with(frame);
-        tier.buddy().is_zeroed(frame.0 - tier.base, size.order())
+        tier.buddy().is_zeroed(frame - tier.base, size.order())
     }
 
     /// Takes this block for an order, if all of it is free.

@@ -143,7 +143,7 @@ impl Os {
     ///
     /// # Errors
     /// A placement that names an unknown tier or has the wrong number of weights.
-    pub fn new(parameters: &OsParameters, levels: u32, tiers: &[(String, u64, u64)]) -> Result<Os, String> {
+    pub fn new(parameters: &OsParameters, levels: u32, tiers: &[(String, Frame, u64)]) -> Result<Os, String> {
         Os::of_guests(parameters, levels, tiers, 1)
     }
 
@@ -154,7 +154,7 @@ impl Os {
     pub fn of_guests(
         parameters: &OsParameters,
         levels: u32,
-        all: &[(String, u64, u64)],
+        all: &[(String, Frame, u64)],
         guests: usize,
     ) -> Result<Os, String> {
         let tiers = &all[..all.len() / guests];
@@ -462,7 +462,7 @@ impl Os {
 /// The tier of a frame.
 #[inline]
 pub(super) fn tier_of(tiers: &[TierMemory], frame: Frame) -> TierId {
-    let at = tiers.iter().rposition(|tier| tier.base <= frame.0).unwrap_or(0);
+    let at = tiers.iter().rposition(|tier| tier.base <= frame).unwrap_or(0);
     TierId(at as u8)
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::design::{Library, OsParameters, PagePolicy, Placement};
 use proptest::prelude::*;
-use terrace_model::{AddressRange, Bytes, PageSize, SpaceId, TierId, VirtAddr};
+use terrace_model::{AddressRange, Bytes, Frame, PageSize, SpaceId, TierId, VirtAddr};
 use terrace_trace::{Advice, MapKind, Protection};
 
 fn parameters(pages: PagePolicy, placement: Placement) -> OsParameters {
@@ -13,7 +13,7 @@ fn parameters(pages: PagePolicy, placement: Placement) -> OsParameters {
 
 /// Two tiers of `frames` frames each, the second one starting at 1 GiB.
 fn os(pages: PagePolicy, placement: Placement, frames: u64) -> Os {
-    let tiers = [("fast".to_owned(), 0, frames), ("slow".to_owned(), 1 << 18, frames)];
+    let tiers = [("fast".to_owned(), Frame(0), frames), ("slow".to_owned(), Frame(1 << 18), frames)];
     Os::new(&parameters(pages, placement), 4, &tiers).unwrap()
 }
 

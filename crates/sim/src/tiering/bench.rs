@@ -209,7 +209,7 @@ fn measure(design: &Design, row: &MigrationRow) -> Result<BytesPerSec, String> {
         in_flight: row.in_flight.and_then(NonZeroU32::new),
         ..MoveOptions::default()
     };
-    let name = |page: u64| PageId::new(space.0, (begin + page * bytes) >> 12);
+    let name = |nth: u64| PageId::of(space, range.start + nth * bytes);
     // One core runs the process: it may hold its translations.
     machine.shared.running[0] = Some(space);
     let (began, now) = (Time::ZERO, Time::ZERO);

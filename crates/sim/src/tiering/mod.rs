@@ -371,9 +371,8 @@ impl State {
         }
     }
 
-    /// Whether faults in the page of `addr` wait for a block.
-    pub fn is_stalled(&self, space: SpaceId, vpn: u64) -> bool {
-        let page = PageId::new(space.0, vpn);
+    /// Whether faults in a base page wait for a block.
+    pub fn is_stalled(&self, page: PageId) -> bool {
         let before = self.stalled.range(..=page).next_back();
         before.is_some_and(|(first, size)| PageRange::of(*first, *size).contains(page))
     }

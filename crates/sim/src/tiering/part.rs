@@ -136,22 +136,22 @@ impl Part {
             }
             Work::Collapse { to: None, .. } => Vec::new(),
             Work::Collapse { page, size, to: Some(to), parts } => {
-                let at = |vpn: u64| line(Frame(to.0 + vpn - page.vpn));
+                let at = |part: PageId| line(to.plus(part.vpn - page.vpn));
                 let mut chunks = Vec::new();
-                let mut next = page.vpn;
-                let zero = |from: u64, until: u64, chunks: &mut Vec<Chunk>| {
+                let mut next = *page;
+                let zero = |from: PageId, until: PageId, chunks: &mut Vec<Chunk>| {
                     if until > from {
-                        let lines = (until - from) * lines(PageSize::Base);
+                        let lines = (until.vpn - from.vpn) * lines(PageSize::Base);
                         chunks.push(Chunk { from: None, to: at(from), lines, swap: false });
                     }
                 };
                 for (part, part_size, frame) in parts {
-                    zero(next, part.vpn, &mut chunks);
+                    zero(next, *part, &mut chunks);
                     let lines = lines(*part_size);
-                    chunks.push(Chunk { from: Some(line(*frame)), to: at(part.vpn), lines, swap: false });
-                    next = part.vpn + part_size.base_pages();
+                    chunks.push(Chunk { from: Some(line(*frame)), to: at(*part), lines, swap: false });
+                    next = part.plus(part_size.base_pages());
                 }
-                zero(next, page.vpn + size.base_pages(), &mut chunks);
+                zero(next, page.plus(size.base_pages()), &mut chunks);
                 chunks
             }
             Work::Zero { frame, size } => {

@@ -134,7 +134,7 @@ pub trait KernelState: Debug + 'static {
     }
 
     /// Names of lines that have to be in memory before the access goes on: their block gets other names.
-    fn take_dirty_names(&mut self) -> Vec<Range<u64>> {
+    fn take_dirty_names(&mut self) -> Vec<Range<CacheLine>> {
         Vec::new()
     }
 
@@ -145,7 +145,7 @@ pub trait KernelState: Debug + 'static {
     }
 
     /// A process is about to be forked. Returns names of lines that have to be in memory before it is.
-    fn before_fork(&mut self, _parent: SpaceId) -> Vec<Range<u64>> {
+    fn before_fork(&mut self, _parent: SpaceId) -> Vec<Range<CacheLine>> {
         Vec::new()
     }
 
@@ -156,12 +156,12 @@ pub trait KernelState: Debug + 'static {
     fn ended(&mut self, _space: SpaceId, _os: &mut Os) {}
 
     /// The names of a range's lines, where they are known without its page table.
-    fn names(&mut self, _space: SpaceId, _range: AddressRange) -> Option<Vec<Range<u64>>> {
+    fn names(&mut self, _space: SpaceId, _range: AddressRange) -> Option<Vec<Range<CacheLine>>> {
         None
     }
 
     /// Names that are about to be used again: their lines must leave the caches now.
-    fn take_stale_names(&mut self) -> Vec<Range<u64>> {
+    fn take_stale_names(&mut self) -> Vec<Range<CacheLine>> {
         Vec::new()
     }
 

@@ -61,7 +61,7 @@ pub struct Constant {
     host: PageSize,
     levels: u32,
     /// Where the entries of each level begin, leaf level first.
-    tables: Vec<u64>,
+    tables: Vec<PhysAddr>,
 }
 
 /// Bytes of the constant table for `memory` bytes.
@@ -131,7 +131,7 @@ impl Nested {
         parameters: &NestedParameters,
         levels: u32,
         memory: u64,
-        begin: u64,
+        begin: PhysAddr,
     ) -> Result<Nested, String> {
         let tlb = Tlb::new(parameters.tlb.entries, parameters.tlb.ways);
         let mut next = begin;
@@ -251,7 +251,7 @@ impl Nested {
 impl Constant {
     /// Where the entry of `level` for `addr` lies.
     pub fn entry_address(&self, addr: GuestPhysAddr, level: u32) -> PhysAddr {
-        PhysAddr(self.tables[level as usize - 1] + (addr.0 >> shift(level)) * 8)
+        self.tables[level as usize - 1] + (addr.0 >> shift(level)) * 8
     }
 
     /// The part of a guest page that one TLB entry covers: no more than a page of the host.
@@ -298,7 +298,7 @@ mod tests {
                 walk_cache: WalkCacheTags::default(),
                 walk_cache_dimensions: WalkCacheDimensions::default(),
             };
-            let mut nested = Nested::new(&parameters, 4, memory, memory).unwrap();
+            let mut nested = Nested::new(&parameters, 4, memory, PhysAddr(memory)).unwrap();
             let mut walks = PageWalkCache::new(&cache).unwrap();
             let mut seen = HashSet::new();
             for page in 0..memory >> host.shift() {

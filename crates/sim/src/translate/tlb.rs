@@ -2,7 +2,7 @@
 
 use super::parameters::Associativity;
 use crate::array::{Divider, FullyAssociative, NARROW_MAX_WAYS, PackedSets};
-use terrace_model::{Frame, PageSize, SpaceId};
+use terrace_model::{Frame, PageNumber, PageSize, SpaceId};
 
 /// What a TLB entry says, in one word: frame number of the page's first byte, and flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,9 +36,9 @@ impl TlbEntry {
 /// Layout: bits 0..47 page number at its size, 47..49 size, 49..64 address space. The set is taken from the page
 /// number alone. Arrays hold keys as bare numbers.
 #[inline(always)]
-pub fn key(space: SpaceId, page_number: u64, size: PageSize) -> u64 {
-    debug_assert!(page_number < 1 << 45 && space < SpaceId(1 << 15));
-    page_number | (size.index() as u64) << 47 | u64::from(space.0) << 49
+pub fn key(space: SpaceId, PageNumber(page): PageNumber, size: PageSize) -> u64 {
+    debug_assert!(page < 1 << 45 && space < SpaceId(1 << 15));
+    page | (size.index() as u64) << 47 | u64::from(space.0) << 49
 }
 
 /// The key of no page.
@@ -49,8 +49,8 @@ const NO_SLOT: u32 = u32::MAX;
 const PAGE_NUMBER: u64 = (1 << 47) - 1;
 
 /// Splits a key back into address space, page number and size.
-pub fn split_key(key: u64) -> (SpaceId, u64, PageSize) {
-    (SpaceId((key >> 49) as u32), key & PAGE_NUMBER, PageSize::ALL[(key >> 47 & 3) as usize])
+pub fn split_key(key: u64) -> (SpaceId, PageNumber, PageSize) {
+    (SpaceId((key >> 49) as u32), PageNumber(key & PAGE_NUMBER), PageSize::ALL[(key >> 47 & 3) as usize])
 }
 
 /// A TLB array. Set = page number modulo sets.
@@ -385,7 +385,7 @@ mod tests {
     fn keys() -> impl Strategy<Value = u64> {
         // Two address spaces, two sizes, and page numbers that collide in the tag hash's folding.
         (0u32..2, prop_oneof![0u64..64, (0u64..4).prop_map(|k| k << 32 | k)], 0usize..2)
-            .prop_map(|(space, page, size)| key(SpaceId(space), page, PageSize::ALL[size]))
+            .prop_map(|(space, page, size)| key(SpaceId(space), PageNumber(page), PageSize::ALL[size]))
     }
 
     proptest! {
@@ -432,8 +432,8 @@ mod tests {
 
     #[test]
     fn keys_split_back() {
-        let k = key(SpaceId(3), 0x1_2345_6789, PageSize::Huge);
-        assert_eq!(split_key(k), (SpaceId(3), 0x1_2345_6789, PageSize::Huge));
+        let k = key(SpaceId(3), PageNumber(0x1_2345_6789), PageSize::Huge);
+        assert_eq!(split_key(k), (SpaceId(3), PageNumber(0x1_2345_6789), PageSize::Huge));
     }
 
     #[test]

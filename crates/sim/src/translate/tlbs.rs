@@ -62,8 +62,8 @@ impl TlbHit {
 /// searched, and while it is the most recent of its set, using it again changes nothing.
 #[derive(Clone, Copy, Debug)]
 struct Recent {
-    /// The base page and its address space; [`NO_PAGE`] when unused.
-    page: u64,
+    /// Which base page; [`NO_PAGE`] when unused.
+    page: BasePage,
     /// Key of the entry that maps it.
     key: u64,
     /// The entry's set, counted over all level-1 arrays.
@@ -73,7 +73,6 @@ struct Recent {
     hit: TlbHit,
 }
 
-const NO_PAGE: u64 = u64::MAX;
 const NO_KEY: u64 = u64::MAX;
 const RECENT: usize = 64;
 
@@ -85,11 +84,18 @@ const NOTHING_RECENT: Recent = Recent {
     hit: TlbHit { entry: TlbEntry(0), size: PageSize::Base },
 };
 
-/// A base page with its address space.
-#[inline(always)]
-fn base_page(space: SpaceId, addr: VirtAddr) -> u64 {
-    // Addresses have 57 bits at most, so 45 remain; 19 bits distinguish the spaces of one run.
-    addr.vpn() ^ u64::from(space.0) << 45
+/// A base page with its address space, in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct BasePage(u64);
+
+const NO_PAGE: BasePage = BasePage(u64::MAX);
+
+impl BasePage {
+    #[inline(always)]
+    fn of(space: SpaceId, addr: VirtAddr) -> BasePage {
+        // Addresses have 57 bits at most, so 45 remain; 19 bits distinguish the spaces of one run.
+        BasePage(addr.vpn() ^ u64::from(space.0) << 45)
+    }
 }
 
 /// Where a base page's translation is remembered. Any pages must spread: power-of-two strides are frequent.
@@ -171,7 +177,7 @@ impl Tlbs {
     #[inline(always)]
     pub fn recent(&mut self, space: SpaceId, addr: VirtAddr) -> Option<TlbHit> {
         let Recent { page, key, set, slot, hit } = self.recent[recent_index(addr)];
-        if page != base_page(space, addr) {
+        if page != BasePage::of(space, addr) {
             return None;
         }
         if self.most_recent[set as usize] != key {
@@ -288,7 +294,7 @@ impl Tlbs {
         let set = self.first_set[size] + self.l1[size].set_number(key);
         self.most_recent[set] = key;
         self.recent[recent_index(addr)] =
-            Recent { page: base_page(space, addr), key, set: set as u32, slot, hit };
+            Recent { page: BasePage::of(space, addr), key, set: set as u32, slot, hit };
     }
 
     /// Replaces a page's entry wherever it is held (its dirty bit was set).
@@ -334,7 +340,7 @@ impl Tlbs {
         let page = addr.page_number(size);
         let key = key(space, page, size);
         let l2 = self.l2_of_size[size.index()].map_or(0, |array| self.l2[array as usize].set_number(key));
-        TlbSets { sets: [self.l1[size.index()].set_number(key) as u16, l2 as u16], page: page as u16 }
+        TlbSets { sets: [self.l1[size.index()].set_number(key) as u16, l2 as u16], page: page.0 as u16 }
     }
 
     /// Drops the translations whose co-tags match.
@@ -377,7 +383,7 @@ impl Tlbs {
                 for size in PageSize::ALL {
                     let cover = range.page_cover(size);
                     for page in 0..cover.bytes >> size.shift() {
-                        tlb.remove(key(space, (cover.start.0 >> size.shift()) + page, size));
+                        tlb.remove(key(space, cover.start.page_number(size) + page, size));
                     }
                 }
             }
@@ -385,7 +391,7 @@ impl Tlbs {
             for tlb in arrays {
                 tlb.retain(|k| {
                     let (owner, page, size) = split_key(k);
-                    let page = AddressRange::new(page << size.shift(), size.bytes());
+                    let page = AddressRange::of_page(VirtAddr::of_page(page, size), size);
                     owner != space || !page.overlaps(&range)
                 });
             }

@@ -70,7 +70,7 @@ impl Residency {
             Event::Advise { range, advice: Advice::DontNeed } => self.forget(stream, range),
             Event::Remap { from, to } => {
                 let pages = range_of(from);
-                let step = to.start.page_number(PageSize::Base).wrapping_sub(pages.start);
+                let step = to.start.vpn().wrapping_sub(pages.start);
                 let kept = range_of(to);
                 let all = self.pages(stream);
                 let moved: Vec<u64> = all.iter().filter(|page| pages.contains(page)).copied().collect();
@@ -149,5 +149,5 @@ fn resident(first_page: u64, bitmap: Vec<u64>) -> Event {
 /// The numbers of the base pages that a range touches.
 fn range_of(range: &AddressRange) -> std::ops::Range<u64> {
     let cover = range.page_cover(PageSize::Base);
-    cover.start.page_number(PageSize::Base)..cover.end().page_number(PageSize::Base)
+    cover.start.vpn()..cover.end().vpn()
 }

@@ -18,14 +18,14 @@ impl Hierarchy {
     }
 
     /// Removes all lines with these names: one by one, or by looking at what the caches hold, whichever is less.
-    pub fn discard_range(&mut self, names: Range<u64>) {
+    pub fn discard_range(&mut self, names: Range<CacheLine>) {
         for line in self.held_of(names) {
             self.discard(line);
         }
     }
 
     /// Writes the dirty lines with these names to memory; they leave the caches.
-    pub fn flush_range<B: Below>(&mut self, names: Range<u64>, now: Time, below: &mut B) {
+    pub fn flush_range<B: Below>(&mut self, names: Range<CacheLine>, now: Time, below: &mut B) {
         for line in self.held_of(names) {
             let in_llc = self.llc.invalidate(self.llc.home(line)) == Some(true);
             let (_, modified) = self.drop_everywhere(line);
@@ -37,14 +37,14 @@ impl Hierarchy {
     }
 
     /// The lines with these names that a cache may hold, in the order of their names.
-    fn held_of(&self, names: Range<u64>) -> Vec<CacheLine> {
+    fn held_of(&self, names: Range<CacheLine>) -> Vec<CacheLine> {
         let private: usize = self.private.iter().map(|p| p.l1.lines() + p.l2.lines()).sum();
-        if names.end.saturating_sub(names.start) <= (private + self.llc.lines()) as u64 {
-            return names.map(CacheLine).collect();
+        if names.end.0.saturating_sub(names.start.0) <= (private + self.llc.lines()) as u64 {
+            return (names.start.0..names.end.0).map(CacheLine).collect();
         }
         let above = self.private.iter().flat_map(|p| p.l1.resident().chain(p.l2.resident()));
         let mut held: Vec<CacheLine> =
-            above.chain(self.llc.resident()).filter(|line| names.contains(&line.0)).collect();
+            above.chain(self.llc.resident()).filter(|line| names.contains(line)).collect();
         held.sort_unstable();
         held.dedup();
         held

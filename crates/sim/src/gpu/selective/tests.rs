@@ -73,7 +73,7 @@ impl Both {
                 }
                 let flush = self.paths.coherence.as_ref().unwrap().wants_flush();
                 let own = shared.memory.first_tier_lines();
-                let own = own.start.0..own.end.0;
+                let own = own.start.in_caches()..own.end.in_caches();
                 let mut below = BesideGpu { memory: &mut shared.memory, paths: &mut self.paths };
                 if flush.is_some() {
                     shared.caches.flush_range(own, self.now, &mut below);

@@ -42,7 +42,7 @@ impl Snapshot {
     pub fn aged(design: &Design) -> Result<Snapshot, String> {
         let tier = design.tiers.first().ok_or("tier: a machine needs a memory tier")?;
         let parameters = &design.os.memory;
-        let mut memory = TierMemory::new(&tier.name, 0, tier.capacity.0 >> 12, parameters);
+        let mut memory = TierMemory::new(&tier.name, Frame(0), tier.capacity.0 >> 12, parameters);
         age(&mut memory, &parameters.aging)?;
         Ok(Snapshot::of(&memory))
     }
@@ -127,7 +127,7 @@ impl Life<'_> {
     fn cache_anywhere(&mut self, pages: u64) {
         let mut left = pages.min(self.memory.buddy().free_frames());
         while left > 0 {
-            let frame = Frame(self.memory.base + self.random.below(self.memory.frames()));
+            let frame = self.memory.base.plus(self.random.below(self.memory.frames()));
             if self.memory.take_at(frame, PageSize::Base, Owner::Taken, Time::ZERO) {
                 self.memory.release_cached(frame);
                 left -= 1;

@@ -1,7 +1,7 @@
 //! What one memory is worth to whoever wants large blocks of it, in figures.
 
 use super::{Owner, TierMemory};
-use terrace_model::{Frame, PageSize};
+use terrace_model::PageSize;
 
 /// Amounts of a memory by holder, and how its free frames lie.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,7 +54,7 @@ impl TierMemory {
         let mut held = [0; 4];
         let mut frame = 0;
         while frame < self.frames() {
-            let Some((_, size, owner)) = self.block_of(Frame(self.base + frame)) else {
+            let Some((_, size, owner)) = self.block_of(self.base.plus(frame)) else {
                 frame += 1;
                 continue;
             };

@@ -2,7 +2,7 @@
 
 use super::{Owner, TierMemory};
 use terrace_buddy::HUGE;
-use terrace_model::{Frame, PageSize};
+use terrace_model::PageSize;
 use terrace_policy::PageId;
 
 /// What frames are used for.
@@ -43,7 +43,7 @@ impl TierMemory {
         let mut runs: Vec<FrameRun> = Vec::new();
         let mut first = 0;
         while first < self.frames() {
-            let (holder, size) = match self.block_of(Frame(self.base + first)) {
+            let (holder, size) = match self.block_of(self.base.plus(first)) {
                 Some((_, size, owner)) => (
                     match owner {
                         Owner::Taken => Holder::Moving,

@@ -51,7 +51,7 @@ pub struct TierMemory {
     /// The tier's name.
     pub name: String,
     /// First frame in the machine's physical memory.
-    pub base: u64,
+    pub base: Frame,
     buddy: Buddy,
     owners: Words,
     cache: PageCache,
@@ -65,7 +65,7 @@ pub struct TierMemory {
 
 impl TierMemory {
     /// All of it free.
-    pub fn new(name: &str, base: u64, frames: u64, parameters: &MemoryParameters) -> TierMemory {
+    pub fn new(name: &str, base: Frame, frames: u64, parameters: &MemoryParameters) -> TierMemory {
         // Linux, mm/page_alloc.c, __setup_per_zone_wmarks.
         let of_all = |share: f64| (frames as f64 * share) as u64;
         let step = WATER_STEP.max(parameters.min_free / 4.0);
@@ -116,7 +116,7 @@ impl TierMemory {
 
     /// Whether a frame is one of this tier's.
     pub fn contains(&self, frame: Frame) -> bool {
-        frame.0 >= self.base && frame.0 - self.base < self.frames()
+        frame >= self.base && frame - self.base < self.frames()
     }
 
     /// Takes a free block of the size of a page. The page cache shrinks where memory is short.
@@ -130,7 +130,7 @@ impl TierMemory {
             allocated => allocated?,
         };
         self.owners.set(frame as usize, Word::new(owner, size));
-        Some(Block { frame: Frame(self.base + frame), zeroed })
+        Some(Block { frame: self.base.plus(frame), zeroed })
     }
 
     /// A base frame where all that is free is kept from being handed out, as it is part of a region that is emptied: pages
@@ -147,7 +147,7 @@ impl TierMemory {
 
     /// Takes this block, if all of it is free.
     pub fn take_at(&mut self, frame: Frame, size: PageSize, owner: Owner, now: Time) -> bool {
-        let at = frame.0 - self.base;
+        let at = frame - self.base;
         if at + size.base_pages() > self.frames() || !self.buddy.take_at(at, size.order(), mobility(owner)) {
             return false;
         }
@@ -165,7 +165,7 @@ impl TierMemory {
             self.buddy.take_at(at, step, Mobility::Movable);
         }
         self.owners.take_all(first as usize..(first + (1 << order)) as usize);
-        Some(Frame(self.base + first))
+        Some(self.base.plus(first))
     }
 
     /// The first frame of such a run: of the smallest free block that holds one, the lowest.
@@ -186,7 +186,7 @@ impl TierMemory {
     /// Gives a block back.
     pub fn give_back(&mut self, frame: Frame, now: Time) {
         self.settle_usage(now);
-        let at = frame.0 - self.base;
+        let at = frame - self.base;
         let word = self.owners.take(at as usize);
         let owner = word.owner();
         debug_assert!(owner.is_some(), "frame {:#x} is given back twice", frame.0);
@@ -198,7 +198,7 @@ impl TierMemory {
     /// Gives frames back that were taken as a run and never used.
     pub fn give_back_run(&mut self, first: Frame, frames: u64, now: Time) {
         self.settle_usage(now);
-        let (mut at, end) = (first.0 - self.base, first.0 - self.base + frames);
+        let (mut at, end) = (first - self.base, first - self.base + frames);
         self.owners.release_all(at as usize..end as usize);
         while at < end {
             // At most a pageblock at a time: then blocks merge as if each frame came back by itself.
@@ -229,25 +229,25 @@ impl TierMemory {
 
     /// The block that a frame belongs to: its first frame, its size and who holds it. None for free frames.
     pub fn block_of(&self, frame: Frame) -> Option<(Frame, PageSize, Owner)> {
-        let at = frame.0.checked_sub(self.base).filter(|at| *at < self.frames())?;
+        let at = frame.0.checked_sub(self.base.0).filter(|at| *at < self.frames())?;
         PageSize::ALL.into_iter().rev().find_map(|size| {
             let first = at & !(size.base_pages() - 1);
             let word = self.owners.get(first as usize);
             let owner = word.owner().filter(|_| word.size() == size)?;
-            Some((Frame(self.base + first), size, owner))
+            Some((self.base.plus(first), size, owner))
         })
     }
 
     /// Says who holds a block that is in use. Its mobility has to stay the same.
     pub fn set_owner(&mut self, frame: Frame, size: PageSize, owner: Owner) {
-        let at = (frame.0 - self.base) as usize;
+        let at = (frame - self.base) as usize;
         debug_assert!(!self.owners.get(at).is_none() && self.owners.get(at).size() == size);
         self.owners.set(at, Word::new(owner, size));
     }
 
     /// A block in use, or several that fill one of `size`, become blocks of the size of `parts`.
     pub fn recut(&mut self, frame: Frame, size: PageSize, parts: PageSize, owner: impl Fn(u64) -> Owner) {
-        let first = (frame.0 - self.base) as usize;
+        let first = (frame - self.base) as usize;
         self.owners.clear(first..first + size.base_pages() as usize);
         for at in (0..size.base_pages()).step_by(parts.base_pages() as usize) {
             self.owners.set(first + at as usize, Word::new(owner(at), parts));
@@ -257,7 +257,7 @@ impl TierMemory {
     /// What lies in the blocks that begin at `one` and `other`, in their first `frames` frames, changes places: words of
     /// owners, with what they say. The blocks hold nothing that cannot move.
     pub fn swap_owners(&mut self, one: Frame, other: Frame, frames: u64) {
-        let (one, other) = ((one.0 - self.base) as usize, (other.0 - self.base) as usize);
+        let (one, other) = ((one - self.base) as usize, (other - self.base) as usize);
         for at in 0..frames as usize {
             self.owners.swap(one + at, other + at);
             for frame in [one + at, other + at] {
@@ -294,7 +294,7 @@ impl TierMemory {
 
     /// A cached page is not evicted until it is released: an order has it.
     pub fn hold_cached(&mut self, frame: Frame) {
-        let at = (frame.0 - self.base) as usize;
+        let at = (frame - self.base) as usize;
         if let Some(Owner::Cache(place)) = self.owners.get(at).owner() {
             self.cache.remove(place);
             self.owners.set(at, Word::new(Owner::Taken, PageSize::Base));
@@ -303,20 +303,20 @@ impl TierMemory {
 
     /// The page of a file in this frame may be evicted again, after all others.
     pub fn release_cached(&mut self, frame: Frame) {
-        let at = (frame.0 - self.base) as usize;
+        let at = (frame - self.base) as usize;
         let place = self.cache.push(at as u32);
         self.owners.set(at, Word::new(Owner::Cache(place), PageSize::Base));
     }
 
     /// Whether every frame of a block is free.
     pub fn is_free(&self, frame: Frame, size: PageSize) -> bool {
-        let at = frame.0 - self.base;
+        let at = frame - self.base;
         at + size.base_pages() <= self.frames() && self.buddy.is_free(at, size.order())
     }
 
     /// Keeps the allocator from handing out frames of a block, or ends that.
     pub fn isolate(&mut self, frame: Frame, size: PageSize, isolated: bool) {
-        let at = frame.0 - self.base;
+        let at = frame - self.base;
         if at.is_multiple_of(size.base_pages()) && at + size.base_pages() <= self.frames() {
             self.buddy.isolate(at, size.order(), isolated);
         }
@@ -324,7 +324,7 @@ impl TierMemory {
 
     /// A free block was filled with zeros. Returns whether it is free still.
     pub fn mark_zeroed(&mut self, frame: Frame, size: PageSize) -> bool {
-        self.buddy.mark_zeroed(frame.0 - self.base, size.order())
+        self.buddy.mark_zeroed(frame - self.base, size.order())
     }
 
     /// Counts every frame anew.
@@ -344,7 +344,7 @@ impl TierMemory {
         // The state of each 2 MiB, as policies see it: free frames, and frames that hold what cannot move.
         let mut regions = vec![(0, 0); free.len().div_ceil(HUGE as usize)];
         for (frame, free) in (0..).zip(&free) {
-            let block = self.block_of(Frame(self.base + frame));
+            let block = self.block_of(self.base.plus(frame));
             held += u64::from(block.is_some());
             if *free == block.is_some() {
                 return Err(format!("{}: frame {frame:#x} is free {free} and held by {block:?}", self.name));

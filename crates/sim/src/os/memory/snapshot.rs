@@ -10,7 +10,7 @@ use crate::design::Design;
 use std::io::{Read, Write};
 use std::path::Path;
 use terrace_buddy::{Layout, Shape};
-use terrace_model::PageSize;
+use terrace_model::{Frame, PageSize};
 
 const MAGIC: &[u8; 8] = b"TERRMEM1";
 
@@ -77,7 +77,8 @@ impl Snapshot {
     /// # Errors
     /// A damaged file.
     pub(super) fn memory(&self) -> Result<TierMemory, String> {
-        let mut memory = TierMemory::new("memory", 0, self.layout.frames, &parameters_of(self.layout.shape));
+        let mut memory =
+            TierMemory::new("memory", Frame(0), self.layout.frames, &parameters_of(self.layout.shape));
         self.restore(&mut memory)?;
         Ok(memory)
     }

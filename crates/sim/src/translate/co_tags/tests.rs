@@ -4,7 +4,7 @@ use super::super::tlb::{Tlb, TlbEntry, key};
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use terrace_model::{Cycles, PageSize, PhysAddr, SpaceId, VirtAddr};
+use terrace_model::{Cycles, PageNumber, PageSize, PhysAddr, SpaceId, VirtAddr};
 
 fn array(entries: u32, ways: Associativity) -> (Tlb, CoTags) {
     let tlb = Tlb::new(entries, ways).unwrap();
@@ -13,7 +13,7 @@ fn array(entries: u32, ways: Associativity) -> (Tlb, CoTags) {
 }
 
 fn fill(tlb: &mut Tlb, tags: &mut CoTags, page: u64, address: PhysAddr) -> u64 {
-    let key = key(SpaceId(0), page, PageSize::Base);
+    let key = key(SpaceId(0), PageNumber(page), PageSize::Base);
     tlb.insert(key, TlbEntry(page));
     let place = tlb.place(key).unwrap();
     tags.set(place, address);
@@ -105,7 +105,7 @@ proptest! {
         let (mut tlb, mut tags) = array(sets * ways, associativity);
         let mut map = BTreeMap::new();
         for (page, address, action) in steps {
-            let key = key(SpaceId(0), page, PageSize::Base);
+            let key = key(SpaceId(0), PageNumber(page), PageSize::Base);
             let address = address * 8;
             match action {
                 0 => { tlb.remove(key); map.remove(&key); }

@@ -84,7 +84,7 @@ impl KernelState for Central {
     fn forget(&mut self, space: SpaceId, range: AddressRange) {
         self.ctc.retain(|key| {
             let (owner, page, size) = split_key(key);
-            owner != space || !AddressRange::new(page << size.shift(), size.bytes()).overlaps(&range)
+            owner != space || !AddressRange::of_page(VirtAddr::of_page(page, size), size).overlaps(&range)
         });
     }
 
@@ -98,7 +98,7 @@ impl KernelState for Central {
         self.names.physical_line(line)
     }
 
-    fn names(&mut self, space: SpaceId, range: AddressRange) -> Option<Vec<Range<u64>>> {
+    fn names(&mut self, space: SpaceId, range: AddressRange) -> Option<Vec<Range<CacheLine>>> {
         self.names.names(space, range)
     }
 

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use terrace_model::parameters::Parameters;
 use terrace_model::{
-    AddressRange, Bytes, LINE_BYTES, PageSize, PhysAddr, SpaceId, Stats, Time, Unit, VirtAddr,
+    AddressRange, Bytes, LINE_BYTES, PageNumber, PageSize, PhysAddr, SpaceId, Stats, Time, Unit, VirtAddr,
 };
 
 /// Bytes of an entry, so that a line holds four.
@@ -62,7 +62,7 @@ impl SchemeKeys for PomTlbParameters {
 struct PomEntry {
     space: SpaceId,
     /// The page's number at its size.
-    page: u64,
+    page: PageNumber,
     hit: TlbHit,
 }
 
@@ -83,9 +83,9 @@ impl PomTable {
     }
 
     /// The set of a page, counted over both parts.
-    fn set(&self, space: SpaceId, page: u64, size: PageSize) -> u64 {
+    fn set(&self, space: SpaceId, page: PageNumber, size: PageSize) -> u64 {
         let part = u64::from(size != PageSize::Base) * self.sets;
-        part + ((page ^ u64::from(space.0).wrapping_mul(0x9E37_79B9)) & (self.sets - 1))
+        part + ((page.0 ^ u64::from(space.0).wrapping_mul(0x9E37_79B9)) & (self.sets - 1))
     }
 
     /// Where a set's line lies.
@@ -141,7 +141,7 @@ pub struct PomTlb {
 impl PomTlb {
     /// The predictor's entry for an address: its 2 MiB region, which holds pages of one size mostly.
     fn slot(&self, addr: VirtAddr) -> Option<usize> {
-        (!self.large.is_empty()).then(|| addr.page_number(PageSize::Huge) as usize % self.large.len())
+        (!self.large.is_empty()).then(|| addr.page_number(PageSize::Huge).0 as usize % self.large.len())
     }
 }
 
@@ -263,10 +263,14 @@ mod tests {
         table.insert(SpaceId(0), page(4), hit(Frame(104), PageSize::Base));
         assert_eq!(table.touch(SpaceId(0), page(1), PageSize::Base), None, "the least recently used went");
         assert_eq!(table.touch(SpaceId(0), page(0), PageSize::Base), Some(hit(Frame(100), PageSize::Base)));
-        let set = table.set(SpaceId(0), 3, PageSize::Base);
+        let set = table.set(SpaceId(0), PageNumber(3), PageSize::Base);
         assert_eq!((set, table.address(set)), (3, PhysAddr((1 << 40) + 3 * 64)));
-        assert_eq!(table.set(SpaceId(0), 3, PageSize::Huge), 64 + 3, "large pages have their own part");
-        assert_ne!(table.set(SpaceId(1), 3, PageSize::Base), set, "another process");
+        assert_eq!(
+            table.set(SpaceId(0), PageNumber(3), PageSize::Huge),
+            64 + 3,
+            "large pages have their own part"
+        );
+        assert_ne!(table.set(SpaceId(1), PageNumber(3), PageSize::Base), set, "another process");
     }
 
     #[test]

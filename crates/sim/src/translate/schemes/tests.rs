@@ -8,7 +8,7 @@ use crate::design::{Associativity, Design, Library};
 use crate::os::{Changes, Leaf, PageTable, Pte};
 use crate::translate::{RangeTables, Run, TlbHit};
 use proptest::prelude::*;
-use terrace_model::{AddressRange, Bytes, Frame, PageSize, SpaceId, Time, VirtAddr};
+use terrace_model::{AddressRange, Bytes, Frame, PageNumber, PageSize, SpaceId, Time, VirtAddr};
 
 const PAGE: u64 = 4096;
 
@@ -130,7 +130,7 @@ fn a_run_of_eight_pages_costs_one_walk() {
     let mut tlbs = coalesced(8, CoalescedLevels::Both);
     assert_eq!(
         walk(&mut world, &mut tlbs, 3, false),
-        PageRun { first: 0, pages: 8, frame: Frame(100), dirty: false }
+        PageRun { first: PageNumber(0), pages: 8, frame: Frame(100), dirty: false }
     );
     for page in 0..8 {
         assert_eq!(frame_of(tlbs.lookup_l1(SpaceId(0), VirtAddr::of_vpn(page)).unwrap(), page), 100 + page);
@@ -154,7 +154,7 @@ fn holes_bits_and_strangers_split_a_group() {
     let mut tlbs = coalesced(8, CoalescedLevels::Both);
     let mut run_at = |world: &mut World, page: u64| {
         let run = walk(world, &mut tlbs, page, false);
-        (run.first, run.pages)
+        (run.first.0, run.pages)
     };
     world.unmap(3);
     assert_eq!(run_at(&mut world, 1), (0, 3), "a hole");
@@ -213,7 +213,7 @@ fn huge_pages_coalesce_and_frames_need_no_alignment() {
     let mut tlbs = coalesced(4, CoalescedLevels::L2);
     assert_eq!(
         walk(&mut world, &mut tlbs, 700, false),
-        PageRun { first: 0, pages: 4, frame: Frame(5120), dirty: false }
+        PageRun { first: PageNumber(0), pages: 4, frame: Frame(5120), dirty: false }
     );
     assert_eq!(tlbs.lookup_l1(SpaceId(0), VirtAddr(1100 * PAGE)), None, "level 1 does not coalesce");
     assert_eq!(frame_of(tlbs.lookup_l2(SpaceId(0), VirtAddr(1100 * PAGE)).unwrap(), 1100), 5120 + 1100);
@@ -229,7 +229,7 @@ fn huge_pages_coalesce_and_frames_need_no_alignment() {
     }
     assert_eq!(
         walk(&mut world, &mut tlbs, 2054, false),
-        PageRun { first: 2053, pages: 3, frame: Frame(1), dirty: false }
+        PageRun { first: PageNumber(2053), pages: 3, frame: Frame(1), dirty: false }
     );
 }
 

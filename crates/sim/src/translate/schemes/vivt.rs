@@ -94,12 +94,12 @@ impl KernelState for LineNames {
         LineNames::physical(line)
     }
 
-    fn names(&mut self, space: SpaceId, range: AddressRange) -> Option<Vec<Range<u64>>> {
+    fn names(&mut self, space: SpaceId, range: AddressRange) -> Option<Vec<Range<CacheLine>>> {
         let part = |(number, (owner, region)): (usize, &(SpaceId, u64))| {
             let first = region << REGION_SHIFT;
             let begin = range.start.0.max(first) - first;
             let end = range.end().0.min(first + (1 << REGION_SHIFT)).saturating_sub(first);
-            let name = |offset: u64| number as u64 * REGION_LINES + offset;
+            let name = |offset: u64| CacheLine(number as u64 * REGION_LINES + offset);
             (*owner == space && begin < end).then(|| name(begin / LINE_BYTES)..name(end.div_ceil(LINE_BYTES)))
         };
         Some(self.regions.iter().enumerate().filter_map(part).collect())
@@ -181,11 +181,11 @@ mod tests {
         let mut names = LineNames::default();
         let (one, other) = (SpaceId(0), SpaceId(1));
         let end_of_first = VirtAddr((1 << REGION_SHIFT) - 64);
-        let lines = [end_of_first, VirtAddr(1 << REGION_SHIFT)].map(|addr| names.line(one, addr).0);
+        let lines = [end_of_first, VirtAddr(1 << REGION_SHIFT)].map(|addr| names.line(one, addr));
         names.line(other, end_of_first);
         let range = AddressRange::new(end_of_first.0, 65);
-        assert_eq!(names.names(one, range), Some(lines.map(|line| line..line + 1).to_vec()));
+        assert_eq!(names.names(one, range), Some(lines.map(|line| line..CacheLine(line.0 + 1)).to_vec()));
         let whole = names.names(other, AddressRange::ALL).unwrap();
-        assert_eq!(whole, [2 * REGION_LINES..3 * REGION_LINES]);
+        assert_eq!(whole, [CacheLine(2 * REGION_LINES)..CacheLine(3 * REGION_LINES)]);
     }
 }

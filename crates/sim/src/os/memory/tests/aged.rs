@@ -8,7 +8,7 @@ fn builds(kernel: f64) -> Aging {
 }
 
 fn aged(aging: &Aging, frames: u64) -> TierMemory {
-    let mut memory = TierMemory::new("dram", 1 << 18, frames, &parameters(true, true));
+    let mut memory = TierMemory::new("dram", Frame(1 << 18), frames, &parameters(true, true));
     age(&mut memory, aging).unwrap();
     memory.audit().unwrap();
     memory
@@ -33,7 +33,7 @@ fn a_full_page_cache_leaves_holes_and_gives_way() {
 
 #[test]
 fn an_index_out_of_reach_says_so() {
-    let mut memory = TierMemory::new("dram", 0, 4096, &parameters(true, true));
+    let mut memory = TierMemory::new("dram", Frame(0), 4096, &parameters(true, true));
     let aging = Aging::Builds { rounds: 1, kernel: 0.0, residents: 0.0, fmfi: Some(0.9), seed: 1 };
     let problem = age(&mut memory, &aging).unwrap_err();
     assert!(problem.contains("os.memory.aging.fmfi: 0.900 is not reached"), "{problem}");
@@ -45,7 +45,7 @@ fn the_index_is_that_of_the_memory_that_is_left() {
     let index = |dropped| aged(&cache(dropped), 64 << 10).buddy.fragmentation_index(9);
     assert!(index(0.3) >= 0.9, "{}", index(0.3));
     // Without a page of files nearly all of memory is in large blocks again.
-    let mut memory = TierMemory::new("dram", 0, 64 << 10, &parameters(true, true));
+    let mut memory = TierMemory::new("dram", Frame(0), 64 << 10, &parameters(true, true));
     let problem = age(&mut memory, &cache(1.0)).unwrap_err();
     assert!(problem.contains("os.memory.aging.fmfi: 0.900 is not reached"), "{problem}");
 }
@@ -64,7 +64,7 @@ fn builds_leave_free_memory_that_is_in_no_order() {
         }
         next_to_each_other
     };
-    let mut fresh = TierMemory::new("dram", 1 << 18, 256 << 10, &linux);
+    let mut fresh = TierMemory::new("dram", Frame(1 << 18), 256 << 10, &linux);
     let mut old = fresh.clone();
     age(&mut old, &builds(0.01)).unwrap();
     old.audit().unwrap();
@@ -81,7 +81,7 @@ fn what_is_kept_for_a_region_that_is_emptied_leaves_nobody_without_memory() {
     let mut memory = aged(&aging, 64 << 10);
     // An eighth of memory is emptied, which leaves more free than the watermarks ask for.
     memory.buddy.isolate(0, 13, true);
-    let frames = (0..8 << 10).map(|at| Frame(memory.base + at));
+    let frames = (0..8 << 10).map(|at| memory.base.plus(at));
     for frame in frames.filter(|frame| memory.block_of(*frame).is_some()).collect::<Vec<_>>() {
         memory.hold_cached(frame);
         memory.give_back(frame, Time::ZERO);
@@ -90,7 +90,7 @@ fn what_is_kept_for_a_region_that_is_emptied_leaves_nobody_without_memory() {
     // All of the rest can be had.
     let mut taken = 0;
     while let Some(block) = memory.take(PageSize::Base, Owner::Taken, Time::ZERO) {
-        assert!(block.frame.0 - memory.base >= 8 << 10);
+        assert!(block.frame - memory.base >= 8 << 10);
         taken += 1;
     }
     assert_eq!((taken, memory.cached()), (56 << 10, 0));
@@ -124,7 +124,7 @@ fn residents_of_builds_lie_anywhere_and_give_way_last() {
 fn the_page_cache_gives_way_between_the_watermarks() {
     let free_while_taking = |min_free: f64| {
         let mut memory =
-            TierMemory::new("dram", 0, 8192, &MemoryParameters { min_free, ..parameters(true, true) });
+            TierMemory::new("dram", Frame(0), 8192, &MemoryParameters { min_free, ..parameters(true, true) });
         age(&mut memory, &Aging::PageCache { reads: 1.0, dropped: 0.0, kernel: 0.0, fmfi: None, seed: 1 })
             .unwrap();
         let free = |_| {
@@ -149,7 +149,7 @@ fn a_snapshot_comes_back_as_it_was() {
         Snapshot::of(&old).write(&mut bytes).unwrap();
         let snapshot = Snapshot::parse(&bytes).unwrap();
         assert_eq!(snapshot, Snapshot::of(&old));
-        let mut memory = TierMemory::new("dram", 1 << 18, 8192, &parameters(true, true));
+        let mut memory = TierMemory::new("dram", Frame(1 << 18), 8192, &parameters(true, true));
         snapshot.restore(&mut memory).unwrap();
         memory.audit().unwrap();
         assert_eq!((memory.used(), memory.cached()), (old.used(), old.cached()));
@@ -161,9 +161,9 @@ fn a_snapshot_comes_back_as_it_was() {
                 break;
             }
         }
-        let mut other = TierMemory::new("dram", 0, 4096, &parameters(true, true));
+        let mut other = TierMemory::new("dram", Frame(0), 4096, &parameters(true, true));
         assert!(snapshot.restore(&mut other).unwrap_err().contains("the saved memory has 32 MiB"));
-        let mut other = TierMemory::new("dram", 0, 8192, &parameters(true, false));
+        let mut other = TierMemory::new("dram", Frame(0), 8192, &parameters(true, false));
         assert!(snapshot.restore(&mut other).unwrap_err().contains("grouping true"));
     }
 }

@@ -16,7 +16,7 @@ fn parameters(lifo: bool, grouping: bool) -> MemoryParameters {
 fn what_is_isolated_within_a_page_is_not_handed_out_when_that_is_freed() {
     let (huge, giant) = (PageSize::Huge, PageSize::Giant);
     let parameters = MemoryParameters { max_order: 18, ..parameters(false, false) };
-    let mut memory = TierMemory::new("dram", 0, giant.base_pages(), &parameters);
+    let mut memory = TierMemory::new("dram", Frame(0), giant.base_pages(), &parameters);
     let page = memory.take(giant, Owner::Taken, Time::ZERO).unwrap().frame;
     let part = Frame(7 * huge.base_pages());
     memory.isolate(part, huge, true);
@@ -33,7 +33,7 @@ fn what_is_isolated_within_a_page_is_not_handed_out_when_that_is_freed() {
 
 #[test]
 fn an_audit_counts_what_cannot_move_region_by_region() {
-    let mut memory = TierMemory::new("dram", 0, 4 * HUGE, &parameters(false, false));
+    let mut memory = TierMemory::new("dram", Frame(0), 4 * HUGE, &parameters(false, false));
     let kernel = |memory: &mut TierMemory, frame: Frame| {
         assert!(memory.take_at(frame, PageSize::Base, Owner::Kernel, Time::ZERO));
     };
@@ -50,7 +50,7 @@ fn an_audit_counts_what_cannot_move_region_by_region() {
 
 #[test]
 fn the_fragmentation_index_by_hand() {
-    let mut memory = TierMemory::new("dram", 0, 1024, &MemoryParameters::default());
+    let mut memory = TierMemory::new("dram", Frame(0), 1024, &MemoryParameters::default());
     assert_eq!(memory.buddy.fragmentation_index(9), 0.0);
     assert_eq!(memory.take(PageSize::Base, Owner::Taken, Time::ZERO).unwrap().frame, Frame(0));
     // 1023 free: 512 in one block of order 9, 511 in smaller ones.
@@ -59,7 +59,7 @@ fn the_fragmentation_index_by_hand() {
 
 #[test]
 fn what_was_freed_last_is_handed_out_first() {
-    let mut memory = TierMemory::new("dram", 0, 4096, &parameters(true, false));
+    let mut memory = TierMemory::new("dram", Frame(0), 4096, &parameters(true, false));
     let blocks: Vec<Frame> =
         (0..4).map(|_| memory.take(PageSize::Huge, Owner::Taken, Time::ZERO).unwrap().frame).collect();
     assert_eq!(blocks, [Frame(0), Frame(512), Frame(1024), Frame(1536)]);
@@ -74,7 +74,7 @@ fn what_was_freed_last_is_handed_out_first() {
 fn what_cannot_move_is_kept_together() {
     // Every 16th frame goes to the kernel while programs take the others, then programs free theirs.
     let unmovable_blocks = |grouping: bool| {
-        let mut memory = TierMemory::new("dram", 0, 64 * 512, &parameters(true, grouping));
+        let mut memory = TierMemory::new("dram", Frame(0), 64 * 512, &parameters(true, grouping));
         let mut movable = Vec::new();
         for at in 0..48 * 512 {
             let owner = if at % 16 == 0 { Owner::Kernel } else { Owner::Taken };
@@ -97,7 +97,7 @@ fn what_cannot_move_is_kept_together() {
 fn a_pageblock_with_a_frame_of_the_kernel_is_not_for_what_moves() {
     for grouping in [false, true] {
         let parameters = MemoryParameters { max_order: 9, ..parameters(true, grouping) };
-        let mut memory = TierMemory::new("dram", 0, 4 * HUGE, &parameters);
+        let mut memory = TierMemory::new("dram", Frame(0), 4 * HUGE, &parameters);
         let frame = memory.take(PageSize::Base, Owner::Kernel, Time::ZERO).unwrap().frame.0;
         let first = frame & !(HUGE - 1);
         assert_eq!(memory.buddy().is_for_movable(first, HUGE), !grouping);
@@ -109,7 +109,7 @@ fn a_pageblock_with_a_frame_of_the_kernel_is_not_for_what_moves() {
 
 #[test]
 fn zeroed_blocks_go_first_and_lose_it_when_used() {
-    let mut memory = TierMemory::new("dram", 0, 8 * 512, &MemoryParameters::default());
+    let mut memory = TierMemory::new("dram", Frame(0), 8 * 512, &MemoryParameters::default());
     let all: Vec<Frame> =
         (0..8).map(|_| memory.take(PageSize::Huge, Owner::Taken, Time::ZERO).unwrap().frame).collect();
     for at in [0, 2, 5] {
@@ -131,7 +131,7 @@ fn zeroed_blocks_go_first_and_lose_it_when_used() {
 #[test]
 fn figures_and_runs_by_hand() {
     // Four regions of 2 MiB: one of a program's page, one with a page of the kernel's, two free.
-    let mut memory = TierMemory::new("dram", 1 << 20, 4 * HUGE, &MemoryParameters::default());
+    let mut memory = TierMemory::new("dram", Frame(1 << 20), 4 * HUGE, &MemoryParameters::default());
     let page = Owner::Page(PageId::new(7, 0x4000));
     memory.take(PageSize::Huge, page, Time::ZERO).unwrap();
     memory.take(PageSize::Base, Owner::Kernel, Time::ZERO).unwrap();

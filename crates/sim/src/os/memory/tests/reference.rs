@@ -107,7 +107,7 @@ proptest! {
     ) {
         let pageblock = if giant_blocks { PageSize::Giant } else { PageSize::Huge };
         let parameters = MemoryParameters { max_order, pageblock, ..parameters(lifo, grouping) };
-        let mut memory = TierMemory::new("dram", 0, frames, &parameters);
+        let mut memory = TierMemory::new("dram", Frame(0), frames, &parameters);
         let mut reference = Reference::of(&memory, max_order);
         let mut held: Vec<(Frame, PageSize)> = Vec::new();
         for (what, size, pick, times) in steps {
@@ -188,7 +188,7 @@ proptest! {
             memory.isolate(block, size, false);
         }
         memory.reclaim(u64::MAX);
-        let fresh = TierMemory::new("dram", 0, frames, &parameters);
+        let fresh = TierMemory::new("dram", Frame(0), frames, &parameters);
         prop_assert_eq!(sorted(&memory), sorted(&fresh));
         prop_assert_eq!(memory.buddy.region(0, frames), (frames, 0));
     }
@@ -208,7 +208,7 @@ proptest! {
         steps in prop::collection::vec((0u8..4, 0usize..2, any::<usize>()), 0..300),
     ) {
         let parameters = MemoryParameters { max_order, ..parameters(lifo, grouping) };
-        let mut memory = TierMemory::new("dram", 0, frames, &parameters);
+        let mut memory = TierMemory::new("dram", Frame(0), frames, &parameters);
         let mut held: Vec<(Frame, PageSize)> = Vec::new();
         let mut isolated = None;
         for (what, size, pick) in steps {
@@ -263,7 +263,7 @@ proptest! {
             memory.isolate(block, PageSize::Huge, false);
         }
         // Everything merged again: as if new.
-        let fresh = TierMemory::new("dram", 0, frames, &parameters);
+        let fresh = TierMemory::new("dram", Frame(0), frames, &parameters);
         prop_assert_eq!(sorted(&memory), sorted(&fresh));
         prop_assert_eq!(memory.buddy.region(0, frames), (frames, 0));
     }

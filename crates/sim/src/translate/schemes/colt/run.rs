@@ -2,13 +2,13 @@
 
 use crate::os::{Leaf, PageTable, Pte};
 use crate::translate::{TlbEntry, TlbHit};
-use terrace_model::{AddressRange, Frame, PageSize, VirtAddr};
+use terrace_model::{AddressRange, Frame, PageNumber, PageSize, VirtAddr};
 
 /// Pages of one size in a row, in frames in a row, with the same attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageRun {
     /// Number of the first page, at its size.
-    pub first: u64,
+    pub first: PageNumber,
     /// How many.
     pub pages: u64,
     /// Base frame of the first byte.
@@ -29,24 +29,25 @@ impl PageRun {
         }
         let number = leaf.table(size.index() as u32 + 1);
         let agrees = |other: u64| {
-            let frame = alone.frame.0.wrapping_add(other.wrapping_sub(page).wrapping_mul(size.base_pages()));
-            table.leaf_in(number, VirtAddr::of_page(other, size), size).is_some_and(|entry| {
+            let frame =
+                alone.frame.0.wrapping_add(other.wrapping_sub(page.0).wrapping_mul(size.base_pages()));
+            table.leaf_in(number, VirtAddr::of_page(PageNumber(other), size), size).is_some_and(|entry| {
                 entry.is_plain()
                     && entry.is_accessed()
                     && entry.is_dirty() == pte.is_dirty()
                     && entry.frame().0 == frame
             })
         };
-        let group = page & !(pages - 1);
-        let (mut first, mut end) = (page, page + 1);
+        let group = page.0 & !(pages - 1);
+        let (mut first, mut end) = (page.0, page.0 + 1);
         while first > group && agrees(first - 1) {
             first -= 1;
         }
         while end < group + pages && agrees(end) {
             end += 1;
         }
-        let frame = Frame(alone.frame.0 - (page - first) * size.base_pages());
-        PageRun { first, pages: end - first, frame, dirty: alone.dirty }
+        let frame = Frame(alone.frame.0 - (page.0 - first) * size.base_pages());
+        PageRun { first: PageNumber(first), pages: end - first, frame, dirty: alone.dirty }
     }
 
     /// What it covers.
@@ -62,8 +63,8 @@ impl PageRun {
 
     #[inline(always)]
     /// Whether a page, by its number, is one of them.
-    pub fn holds(&self, page: u64) -> bool {
-        page.wrapping_sub(self.first) < self.pages
+    pub fn holds(&self, page: PageNumber) -> bool {
+        page.0.wrapping_sub(self.first.0) < self.pages
     }
 
     /// Whether it has a page of another run of pages of the same size.
@@ -72,8 +73,8 @@ impl PageRun {
     }
 
     /// The part of the run that lies in the aligned group of `pages` around `page`.
-    pub fn within(&self, page: u64, pages: u64, size: PageSize) -> PageRun {
-        let group = page & !(pages - 1);
+    pub fn within(&self, page: PageNumber, pages: u64, size: PageSize) -> PageRun {
+        let group = PageNumber(page.0 & !(pages - 1));
         let first = self.first.max(group);
         let end = (self.first + self.pages).min(group + pages);
         let frame = self.frame.plus((first - self.first) * size.base_pages());
@@ -81,7 +82,7 @@ impl PageRun {
     }
 
     /// What a TLB answers for one of its pages.
-    pub fn hit(&self, page: u64, size: PageSize) -> TlbHit {
+    pub fn hit(&self, page: PageNumber, size: PageSize) -> TlbHit {
         let frame = self.frame.plus((page - self.first) * size.base_pages());
         TlbHit { entry: TlbEntry::new(frame, self.dirty), size }
     }

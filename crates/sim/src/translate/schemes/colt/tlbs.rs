@@ -8,7 +8,7 @@ use crate::translate::{
     Associativity, ProbeSets, Probed, Request, Resolution, Structure, Target, TlbCounters, TlbHit, TlbSet,
     TlbSets, TranslationParameters,
 };
-use terrace_model::{AddressRange, PageSize, PhysAddr, SpaceId, VirtAddr};
+use terrace_model::{AddressRange, PageNumber, PageSize, PhysAddr, SpaceId, VirtAddr};
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
@@ -23,7 +23,7 @@ struct Entry {
 
 impl Entry {
     #[inline(always)]
-    fn covers(&self, space: SpaceId, size: PageSize, page: u64) -> bool {
+    fn covers(&self, space: SpaceId, size: PageSize, page: PageNumber) -> bool {
         self.run.holds(page) && self.size == size && self.space == space
     }
 }
@@ -49,14 +49,14 @@ impl Array {
     }
 
     #[inline(always)]
-    fn set(&mut self, page: u64, group: u64) -> Option<&mut Vec<Entry>> {
+    fn set(&mut self, page: PageNumber, group: u64) -> Option<&mut Vec<Entry>> {
         let sets = self.sets.len() as u64;
-        if sets == 0 { None } else { self.sets.get_mut((page / group % sets) as usize) }
+        if sets == 0 { None } else { self.sets.get_mut((page.0 / group % sets) as usize) }
     }
 
     /// The entry that covers a page, now the most recent of its set.
     #[inline]
-    fn touch(&mut self, space: SpaceId, size: PageSize, page: u64, group: u64) -> Option<&mut Entry> {
+    fn touch(&mut self, space: SpaceId, size: PageSize, page: PageNumber, group: u64) -> Option<&mut Entry> {
         let set = self.set(page, group)?;
         let at = set.iter().position(|entry| entry.covers(space, size, page))?;
         set[..=at].rotate_right(1);
@@ -64,7 +64,7 @@ impl Array {
     }
 
     /// The entry that covers a page, as recent as it is.
-    fn find(&mut self, space: SpaceId, size: PageSize, page: u64, group: u64) -> Option<&mut Entry> {
+    fn find(&mut self, space: SpaceId, size: PageSize, page: PageNumber, group: u64) -> Option<&mut Entry> {
         self.set(page, group)?.iter_mut().find(|entry| entry.covers(space, size, page))
     }
 
@@ -77,7 +77,7 @@ impl Array {
     }
 
     /// Puts `run` in the place of the entry that covers `page`, if there is one.
-    fn replace(&mut self, space: SpaceId, size: PageSize, page: u64, run: PageRun, group: u64) {
+    fn replace(&mut self, space: SpaceId, size: PageSize, page: PageNumber, run: PageRun, group: u64) {
         let Some(set) = self.set(page, group) else { return };
         let Some(at) = set.iter().position(|entry| entry.covers(space, size, page)) else { return };
         set[at].run = run;
@@ -210,7 +210,7 @@ impl CoalescedTlbs {
         let (at, page) = (size.index(), addr.page_number(size));
         let group = self.l1_group[at];
         let entry = self.l1[at].touch(space, size, page, group)?;
-        let bit = 1 << (page % group);
+        let bit = 1 << (page.0 % group);
         let new = entry.used & bit == 0;
         entry.used |= bit;
         let run = entry.run;
@@ -222,7 +222,7 @@ impl CoalescedTlbs {
             if let Some(array) = self.l2_of_size[at]
                 && let Some(entry) = self.l2[array as usize].find(space, size, page, group)
             {
-                entry.used |= 1 << (page % group);
+                entry.used |= 1 << (page.0 % group);
             }
         }
         Some(run.hit(page, size))
@@ -240,7 +240,7 @@ impl CoalescedTlbs {
         let array = self.l2_of_size[at]?;
         let group = self.l2_group[at];
         let entry = self.l2[array as usize].touch(space, size, page, group)?;
-        let bit = 1 << (page % group);
+        let bit = 1 << (page.0 % group);
         self.coalesced.avoided += u64::from(entry.used & bit == 0);
         entry.used |= bit;
         let (run, used) = (entry.run, entry.used);
@@ -252,9 +252,9 @@ impl CoalescedTlbs {
         Some(run.hit(page, size))
     }
 
-    fn fill_l1(&mut self, space: SpaceId, size: PageSize, page: u64, run: PageRun, used: u16) {
+    fn fill_l1(&mut self, space: SpaceId, size: PageSize, page: PageNumber, run: PageRun, used: u16) {
         let group = self.l1_group[size.index()];
-        let used = if group == 1 { 1 } else { used | 1 << (page % group) };
+        let used = if group == 1 { 1 } else { used | 1 << (page.0 % group) };
         let run = run.within(page, group, size);
         let source = self.source;
         self.l1[size.index()].insert(Entry { space, size, run, used, source }, group);
@@ -276,7 +276,7 @@ impl CoalescedTlbs {
         if let Some(array) = self.l2_of_size[at] {
             let group = self.l2_group[at];
             let (run, source) = (run.within(page, group, size), self.source);
-            let entry = Entry { space, size, run, used: 1 << (page % group), source };
+            let entry = Entry { space, size, run, used: 1 << (page.0 % group), source };
             self.l2[array as usize].insert(entry, group);
         }
         self.fill_l1(space, size, page, run, 0);
@@ -333,9 +333,9 @@ impl TlbSet for CoalescedTlbs {
 
     fn tlb_sets(&self, _space: SpaceId, addr: VirtAddr, size: PageSize) -> TlbSets {
         let (at, page) = (size.index(), addr.page_number(size));
-        let set = |array: &Array, group: u64| (page / group % (array.sets.len() as u64).max(1)) as u16;
+        let set = |array: &Array, group: u64| (page.0 / group % (array.sets.len() as u64).max(1)) as u16;
         let l2 = self.l2_of_size[at].map_or(0, |array| set(&self.l2[array as usize], self.l2_group[at]));
-        TlbSets { sets: [set(&self.l1[at], self.l1_group[at]), l2], page: page as u16 }
+        TlbSets { sets: [set(&self.l1[at], self.l1_group[at]), l2], page: page.0 as u16 }
     }
 
     fn probe(&mut self, target: &Target, resolution: Resolution) -> Probed {

@@ -7,7 +7,7 @@ use super::{Entry, RangeTlb};
 use crate::coherence::Ranges;
 use crate::os::{Leaf, PageTable};
 use crate::translate::{ProbeSets, Probed, RangeStore, RangesFound, Resolution, Run, Target, Tlbs};
-use terrace_model::{PageSize, PhysAddr, VirtAddr};
+use terrace_model::{PageNumber, PageSize, PhysAddr, VirtAddr};
 
 /// In the place of a co-tag: an entry of level 1 was made from a range without addresses. No page table lies there.
 const OF_A_RANGE: PhysAddr = PhysAddr(u64::MAX - 7);
@@ -16,7 +16,7 @@ const OF_A_RANGE: PhysAddr = PhysAddr(u64::MAX - 7);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tags {
     /// The page, in pages of this size, whose entry lies at `address`.
-    page: u64,
+    page: PageNumber,
     size: PageSize,
     address: PhysAddr,
 }
@@ -25,38 +25,38 @@ impl Tags {
     /// The part of `run` around the page of `addr`, mapped by `leaf`, whose entries lie in one table, and where.
     pub fn within_a_table(run: Run, leaf: &Leaf, addr: VirtAddr, table: &PageTable) -> (Run, Tags) {
         let size = leaf.size;
-        let own = addr.page_number(size);
+        let PageNumber(own) = addr.page_number(size);
         let address = table.leaf_address(leaf, addr);
         let index = address.0 >> 3 & 511;
         // Tables of base pages have no others.
-        let is_like = |page: u64| {
-            size == PageSize::Base
-                || table.find(VirtAddr::of_page(page, size)).is_some_and(|other| other.size == size)
+        let first_of = |number: u64| VirtAddr::of_page(PageNumber(number), size);
+        let is_like = |number: u64| {
+            size == PageSize::Base || table.find(first_of(number)).is_some_and(|other| other.size == size)
         };
         let (mut first, mut last) = (own, own);
-        while first > own - index && VirtAddr::of_page(first, size) > run.first && is_like(first - 1) {
+        while first > own - index && first_of(first) > run.first && is_like(first - 1) {
             first -= 1;
         }
-        while last < own - index + 511 && VirtAddr::of_page(last + 1, size) < run.end && is_like(last + 1) {
+        while last < own - index + 511 && first_of(last + 1) < run.end && is_like(last + 1) {
             last += 1;
         }
         let run = Run {
-            first: run.first.max(VirtAddr::of_page(first, size)),
-            end: run.end.min(VirtAddr::of_page(last + 1, size)),
+            first: run.first.max(first_of(first)),
+            end: run.end.min(first_of(last + 1)),
             offset: run.offset,
         };
-        (run, Tags { page: own, size, address })
+        (run, Tags { page: PageNumber(own), size, address })
     }
 
     /// Address of the entry that maps an address of the range.
     fn address_of(&self, addr: VirtAddr) -> PhysAddr {
-        let page = addr.page_number(self.size);
-        PhysAddr(self.address.0.wrapping_add(page.wrapping_sub(self.page).wrapping_mul(8)))
+        let PageNumber(page) = addr.page_number(self.size);
+        PhysAddr(self.address.0.wrapping_add(page.wrapping_sub(self.page.0).wrapping_mul(8)))
     }
 
     /// The addresses that the entry at an address of the same table maps: from the first up to the second.
     fn mapped_by(&self, address: PhysAddr) -> (VirtAddr, VirtAddr) {
-        let page = self.page.wrapping_add((address.0.wrapping_sub(self.address.0) as i64 / 8) as u64);
+        let page = self.page.0.wrapping_add((address.0.wrapping_sub(self.address.0) as i64 / 8) as u64);
         let bytes = self.size.bytes();
         (VirtAddr(page.wrapping_mul(bytes)), VirtAddr(page.wrapping_add(1).wrapping_mul(bytes)))
     }
@@ -147,8 +147,8 @@ mod tests {
     fn ranges(capacity: u32) -> RangeTlb {
         let mut ranges = RangeTlb::new(capacity);
         let tags = |page, address| Some(Tags { page, size: PageSize::Base, address: PhysAddr(address) });
-        ranges.insert_tagged(SpaceId(0), run(16..48, 100), Time::ZERO, tags(20, 0x10a0));
-        ranges.insert_tagged(SpaceId(1), run(4..6, 7), Time::ZERO, tags(4, 0x5020));
+        ranges.insert_tagged(SpaceId(0), run(16..48, 100), Time::ZERO, tags(PageNumber(20), 0x10a0));
+        ranges.insert_tagged(SpaceId(1), run(4..6, 7), Time::ZERO, tags(PageNumber(4), 0x5020));
         ranges
     }
 

@@ -9,7 +9,7 @@ use crate::os::Os;
 use crate::vbi::{ClientId, Index, Properties, Property, Rights, SizeClass, System, VbiError, VmId};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
-use terrace_model::{AddressRange, Bytes, PageSize, SpaceId, VirtAddr};
+use terrace_model::{AddressRange, Bytes, CacheLine, PageSize, SpaceId, VirtAddr};
 use terrace_trace::{MapKind, Protection};
 
 /// An allocation with pages in a block of its own, or of its like.
@@ -47,7 +47,7 @@ pub struct Blocks {
     pub used_vms: u32,
     spaces: Vec<Option<Space>>,
     /// Lines of blocks' parts that were given back, which must leave the caches now.
-    pub dropped: Vec<Range<u64>>,
+    pub dropped: Vec<Range<CacheLine>>,
     /// Something that [`Piece`]s say changed.
     pub changed: bool,
     /// Accesses to addresses that nobody mapped.
@@ -427,7 +427,7 @@ impl Blocks {
     }
 
     /// The names of a range's lines.
-    pub fn names(&mut self, space: SpaceId, range: AddressRange) -> Vec<Range<u64>> {
+    pub fn names(&mut self, space: SpaceId, range: AddressRange) -> Vec<Range<CacheLine>> {
         let Ok(own) = self.space(space) else { return Vec::new() };
         let before = own.pieces.range(..=range.start).next_back().map(|(start, _)| *start);
         let first = before.unwrap_or(range.start);

@@ -72,7 +72,7 @@ pub struct Layer {
     pub names: Names,
     pub reservations: Reservations,
     /// Lines that have to be in memory before anything else happens.
-    pub dirty: Vec<Range<u64>>,
+    pub dirty: Vec<Range<CacheLine>>,
     /// Names that are given back once those are.
     outdated: Vec<(BlockNames, SizeClass)>,
     /// Blocks of another class or in another place, since this was last asked for, and how their memory was found before.
@@ -169,7 +169,7 @@ impl Layer {
     }
 
     /// Lines that have to be in memory now; the names that went with them may be used again later.
-    pub fn take_dirty(&mut self) -> Vec<Range<u64>> {
+    pub fn take_dirty(&mut self) -> Vec<Range<CacheLine>> {
         std::mem::take(&mut self.dirty)
     }
 

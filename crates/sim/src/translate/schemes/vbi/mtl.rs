@@ -6,7 +6,7 @@ use crate::cache::MissRegisters;
 use crate::translate::tlb::{Tlb, TlbEntry};
 use crate::translate::{PageWalkCache, TlbCounters, TranslationParameters};
 use std::ops::Range;
-use terrace_model::{PageSize, Time};
+use terrace_model::{CacheLine, PageSize, Time};
 
 /// The key of a translation: a name of 4 KiB of lines, or a block or piece that lies in one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,8 +127,8 @@ impl Mtl {
     }
 
     /// Drops the regions in a range of names.
-    pub fn forget(&mut self, names: &Range<u64>) {
-        let regions = names.start >> 6..names.end.div_ceil(64);
+    pub fn forget(&mut self, names: &Range<CacheLine>) {
+        let regions = names.start.0 >> 6..names.end.0.div_ceil(64);
         let arrays = self.l1.iter_mut().chain(&mut self.l2);
         if regions.end - regions.start <= 32 {
             arrays.for_each(|tlb| regions.clone().for_each(|region| tlb.remove(region)));

@@ -19,7 +19,7 @@ const WORTH_CLEANING: u64 = 1 << 20;
 const SMALL_CLASSES: usize = 4;
 
 /// The names of a block: the first name of each part.
-pub type BlockNames = Vec<Option<u64>>;
+pub type BlockNames = Vec<Option<CacheLine>>;
 
 /// What a name stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,9 +44,9 @@ struct Gib {
 pub struct Names {
     gibs: Vec<Gib>,
     /// Names that may be used, by the kind of their range.
-    free: [Vec<u64>; SMALL_CLASSES + 1],
+    free: [Vec<CacheLine>; SMALL_CLASSES + 1],
     /// Names that may be used once their lines have left the caches.
-    stale: Vec<(usize, u64)>,
+    stale: Vec<(usize, CacheLine)>,
     stale_lines: u64,
 }
 
@@ -75,40 +75,40 @@ impl Names {
                 first
             }
         };
-        CacheLine(first + line - part as u64 * PART_LINES)
+        first + (line - part as u64 * PART_LINES)
     }
 
-    fn take(&mut self, kind: usize, block: u32, part: u32) -> u64 {
+    fn take(&mut self, kind: usize, block: u32, part: u32) -> CacheLine {
         let lines = lines_of(kind);
         if self.free[kind].is_empty() {
             let begin = self.gibs.len() as u64 * PART_LINES;
             let ranges = PART_LINES / lines;
             self.gibs.push(Gib { lines, owners: vec![(NOBODY, 0); ranges as usize] });
-            self.free[kind].extend((0..ranges).rev().map(|at| begin + at * lines));
+            self.free[kind].extend((0..ranges).rev().map(|at| CacheLine(begin + at * lines)));
         }
         let first = self.free[kind].pop().unwrap_or_default();
         *self.owner(first) = (block, part);
         first
     }
 
-    fn owner(&mut self, first: u64) -> &mut (u32, u32) {
-        let gib = &mut self.gibs[(first / PART_LINES) as usize];
-        &mut gib.owners[(first % PART_LINES / gib.lines) as usize]
+    fn owner(&mut self, first: CacheLine) -> &mut (u32, u32) {
+        let gib = &mut self.gibs[(first.0 / PART_LINES) as usize];
+        &mut gib.owners[(first.0 % PART_LINES / gib.lines) as usize]
     }
 
     /// The names that a block has now.
-    pub fn ranges(names: &BlockNames, class: SizeClass) -> Vec<Range<u64>> {
-        names.iter().flatten().map(|first| *first..first + lines_of(kind(class))).collect()
+    pub fn ranges(names: &BlockNames, class: SizeClass) -> Vec<Range<CacheLine>> {
+        names.iter().flatten().map(|first| *first..*first + lines_of(kind(class))).collect()
     }
 
     /// The names of a range of offsets, as far as the block has some.
-    pub fn within(names: &BlockNames, class: SizeClass, offsets: Range<u64>) -> Vec<Range<u64>> {
+    pub fn within(names: &BlockNames, class: SizeClass, offsets: Range<u64>) -> Vec<Range<CacheLine>> {
         let lines = lines_of(kind(class));
         let (begin, end) = (offsets.start / LINE_BYTES, offsets.end.div_ceil(LINE_BYTES));
-        let part = |(at, first): (usize, &Option<u64>)| {
+        let part = |(at, first): (usize, &Option<CacheLine>)| {
             let (first, base) = ((*first)?, at as u64 * PART_LINES);
             let (from, to) = (begin.max(base), end.min(base + lines));
-            (from < to).then(|| first + from - base..first + to - base)
+            (from < to).then(|| first + (from - base)..first + (to - base))
         };
         names.iter().enumerate().filter_map(part).collect()
     }
@@ -123,7 +123,7 @@ impl Names {
     }
 
     /// Names whose lines must leave the caches now, since the names may be used from now on.
-    pub fn clean(&mut self) -> Vec<Range<u64>> {
+    pub fn clean(&mut self) -> Vec<Range<CacheLine>> {
         if self.stale_lines < WORTH_CLEANING {
             return Vec::new();
         }
@@ -176,11 +176,11 @@ mod tests {
         assert_eq!(names.resolve(Names::physical(Line(9))), Name::Physical(Line(9)));
         let class = SizeClass::ALL[4];
         let within = Names::within(&of[2], class, (5 << 30)..(5 << 30) + 128);
-        assert_eq!((within.len(), &within[0]), (1, &(all[2].0..all[2].0 + 2)));
+        assert_eq!((within.len(), &within[0]), (1, &(all[2]..all[2] + 2)));
         names.release(&mut of[1], SizeClass::ALL[3]);
         assert_eq!(names.resolve(all[1]), Name::Gone);
         let clean = names.clean();
-        assert!(clean.iter().any(|names| names.contains(&all[1].0)));
+        assert!(clean.iter().any(|names| names.contains(&all[1])));
         assert!(names.clean().is_empty());
         let mut other = Vec::new();
         let again = names.line(&mut other, 7, SizeClass::ALL[3], 0x7ff_ffc0);

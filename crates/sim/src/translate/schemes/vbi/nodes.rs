@@ -34,8 +34,14 @@ impl Controller {
     }
 
     /// No controller knows translations of a range of names any more.
-    pub(super) fn forget_names(&mut self, names: &Range<u64>) {
+    pub(super) fn forget_names(&mut self, names: &Range<CacheLine>) {
         self.mtls.iter_mut().for_each(|mtl| mtl.forget(names));
+    }
+
+    /// No controller knows the translation of the 4 KiB of names around a line any more.
+    pub(super) fn forget_region_of(&mut self, line: CacheLine) {
+        let first = CacheLine(line.0 & !63);
+        self.forget_names(&(first..first + 64));
     }
 
     /// Memory for a block lies in the tiers of its home first.
@@ -83,7 +89,7 @@ impl Controller {
         let given = dropped.and_then(|()| os.fault(space, page, placement.wishes()));
         let own = std::mem::replace(&mut os.changes, before);
         os.changes.reshaped |= own.reshaped;
-        self.forget_names(&(line.0 & !63..(line.0 & !63) + 64));
+        self.forget_region_of(line);
         match given {
             Ok(fault) => {
                 self.counters.regions_moved += 1;

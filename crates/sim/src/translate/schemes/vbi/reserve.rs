@@ -257,7 +257,7 @@ mod tests {
     fn os() -> Os {
         let mut design = Library::embedded().design("native-4k", None, &[]).unwrap().design;
         design.os.reserved = terrace_model::Bytes(0);
-        let mut os = Os::new(&design.os, 4, &[("dram".to_owned(), 0, FRAMES)]).unwrap();
+        let mut os = Os::new(&design.os, 4, &[("dram".to_owned(), Frame(0), FRAMES)]).unwrap();
         os.new_space().unwrap();
         os
     }

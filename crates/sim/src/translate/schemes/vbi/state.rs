@@ -13,7 +13,8 @@ use crate::translate::{Backing, CountedBlock, Given, KernelState, Placer, TlbCou
 use crate::vbi::{Rights, VbiError};
 use std::ops::Range;
 use terrace_model::{
-    AddressRange, CacheLine, CoreId, Frame, LINE_BYTES, Line, PageSize, PhysAddr, SpaceId, Time, VirtAddr,
+    AddressRange, CacheLine, CoreId, Frame, LINE_BYTES, Line, PageNumber, PageSize, PhysAddr, SpaceId, Time,
+    VirtAddr,
 };
 use terrace_policy::Wish;
 use terrace_trace::{Advice, Event};
@@ -34,9 +35,12 @@ pub struct At {
     pub line: CacheLine,
 }
 
+/// The page of what is not remembered.
+const NO_PAGE: PageNumber = PageNumber(u64::MAX);
+
 #[derive(Clone, Copy, Debug)]
 struct Recent {
-    page: u64,
+    page: PageNumber,
     space: SpaceId,
     at: At,
 }
@@ -86,7 +90,7 @@ pub struct Controller {
 
 impl Controller {
     pub(super) fn new(keys: &VbiParameters, mtls: Vec<Mtl>, memory: PhysAddr, latency: Time) -> Controller {
-        let nothing = Recent { page: u64::MAX, space: SpaceId(0), at: At::default() };
+        let nothing = Recent { page: NO_PAGE, space: SpaceId(0), at: At::default() };
         let mut blocks = Blocks::new(keys.blocks, keys.least, keys.vms);
         blocks.system.hardware.info.set_nodes(keys.nodes);
         Controller {
@@ -117,7 +121,7 @@ impl Controller {
                 self.in_new_stray = self.blocks.strays != strays;
                 self.at = at;
                 let slot = slot(space, addr);
-                self.recent[slot] = Recent { page: addr.vpn(), space, at };
+                self.recent[slot] = Recent { page: addr.page_number(PageSize::Base), space, at };
                 Some(at.line + addr.page_offset(PageSize::Base) / LINE_BYTES)
             }
             Err(error) => {
@@ -150,7 +154,7 @@ impl Controller {
     /// Something changed in what pages lie where.
     pub(super) fn settle(&mut self) {
         if std::mem::take(&mut self.blocks.changed) {
-            self.recent.iter_mut().for_each(|recent| recent.page = u64::MAX);
+            self.recent.iter_mut().for_each(|recent| recent.page = NO_PAGE);
             self.recent_pieces = RecentPieces::default();
         }
     }
@@ -258,7 +262,7 @@ impl Controller {
         let broken = os.break_sharing(space, addr, &leaf);
         let own = std::mem::replace(&mut os.changes, before);
         os.changes.reshaped |= own.reshaped;
-        self.forget_names(&(line.0 & !63..(line.0 & !63) + 64));
+        self.forget_region_of(line);
         match broken {
             Ok(Some(fault)) => {
                 self.counters.copied_at_writeback += 1;
@@ -331,7 +335,7 @@ impl KernelState for Controller {
     #[inline(always)]
     fn virtual_line(&mut self, space: SpaceId, addr: VirtAddr, os: &Os) -> Option<CacheLine> {
         let recent = &self.recent[slot(space, addr)];
-        if recent.page == addr.vpn() && recent.space == space {
+        if recent.page == addr.page_number(PageSize::Base) && recent.space == space {
             self.at = recent.at;
             return Some(recent.at.line + addr.page_offset(PageSize::Base) / LINE_BYTES);
         }
@@ -409,7 +413,7 @@ impl KernelState for Controller {
         !self.blocks.system.hardware.layer.dirty.is_empty()
     }
 
-    fn take_dirty_names(&mut self) -> Vec<Range<u64>> {
+    fn take_dirty_names(&mut self) -> Vec<Range<CacheLine>> {
         let dirty = self.blocks.layer().take_dirty();
         dirty.iter().for_each(|names| self.forget_names(names));
         dirty
@@ -430,7 +434,7 @@ impl KernelState for Controller {
         gone
     }
 
-    fn before_fork(&mut self, parent: SpaceId) -> Vec<Range<u64>> {
+    fn before_fork(&mut self, parent: SpaceId) -> Vec<Range<CacheLine>> {
         self.blocks.names(parent, AddressRange::new(0, u64::MAX))
     }
 
@@ -452,11 +456,11 @@ impl KernelState for Controller {
         self.blocks.layer().reservations.settle(os);
     }
 
-    fn names(&mut self, space: SpaceId, range: AddressRange) -> Option<Vec<Range<u64>>> {
+    fn names(&mut self, space: SpaceId, range: AddressRange) -> Option<Vec<Range<CacheLine>>> {
         Some(self.blocks.names(space, range))
     }
 
-    fn take_stale_names(&mut self) -> Vec<Range<u64>> {
+    fn take_stale_names(&mut self) -> Vec<Range<CacheLine>> {
         let mut names = std::mem::take(&mut self.blocks.dropped);
         let layer = self.blocks.layer();
         if layer.dirty.is_empty() {
