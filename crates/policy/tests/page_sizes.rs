@@ -9,7 +9,8 @@ use support::Open;
 use terrace_in_memory::{Driver, InMemory};
 use terrace_model::{Bytes, Frame, PageSize, TierId, Time};
 use terrace_policy::{
-    FrameState, MemorySystem, Outcome, PageId, PageRange, PhysicalMemory, Placement, Resize, find,
+    Area, AreaKind, FrameState, MemorySystem, Outcome, PageId, PageRange, PhysicalMemory, Placement, Resize,
+    find,
 };
 
 const TIER: TierId = TierId(0);
@@ -65,20 +66,22 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// `MADV_NOHUGEPAGE`: neither faults nor daemons put a large page where the program wants none.
 #[test]
-fn a_program_that_wants_no_huge_pages_gets_none() {
+fn a_program_that_wants_no_huge_pages_gets_none_and_no_stack_has_some() {
     for (name, parameters) in settings().into_iter().filter(|(name, _)| *name != "hugetlbfs") {
         let mut world = InMemory::new(&[("dram", Bytes::mib(32))]);
         world.map_anonymous(0, 0, 1024);
         world.map_advised(0, 1024, 1024, false);
+        let range = PageRange { first: PageId::new(0, 2048), pages: 1024 };
+        world.map(Area { range, kind: AreaKind::Stack, writable: true, huge_advice: None, object: None });
         let mut driver = Driver::open(name, &parameters, world).unwrap();
-        for vpn in 0..2048 {
+        for vpn in 0..3072 {
             driver.touch(PageId::new(0, vpn), true);
         }
         driver.advance(Time::from_nanos(20_000_000_000));
         let sizes = |pages: std::ops::Range<u64>| -> Vec<PageSize> {
             pages.map(|vpn| driver.world.locate(PageId::new(0, vpn)).unwrap().1).collect()
         };
-        let (free, advised) = (sizes(0..1024), sizes(1024..2048));
+        let (free, advised) = (sizes(0..1024), sizes(1024..3072));
         assert!(advised.iter().all(|size| *size == PageSize::Base), "{name}\n{parameters}");
         assert!(free.contains(&PageSize::Huge), "{name}\n{parameters}");
     }

@@ -427,6 +427,9 @@ mod tests {
         ideal.design = "ideal-coherence".to_owned();
         ideal.parameters = vec![("translation.coherence".to_owned(), "\"ideal\"".to_owned())];
         assert!(ideal.is_bound());
+        let mut central = ideal.clone();
+        central.parameters.push(("translation.scheme.kind".to_owned(), "\"vbi\"".to_owned()));
+        assert!(!central.is_bound(), "cores hold no translations that something could take from them");
         assert_eq!(comparison.conclusions()[0].winner.as_deref(), Some("native-2m"));
         ends_with(&comparison, "The bound, ideal-coherence, is 2.00x.");
     }

@@ -5,8 +5,10 @@ use crate::run::component_label;
 
 /// Shares of the cycles smaller than this are not named one by one.
 const SMALLEST: f64 = 0.005;
-/// Components named at most on each side.
+/// Components named on each side however small they are.
 const NAMED: usize = 2;
+/// Components of such a share are named too.
+const LARGE: f64 = 0.02;
 /// Difference between cycles saved and time saved from which on the sentence says so.
 const APART: f64 = 0.02;
 
@@ -52,16 +54,23 @@ impl<'a> Savings<'a> {
     /// where no cycle is saved.
     pub(crate) fn saved(&self) -> Option<String> {
         let total = self.total();
-        let whole = format!("it saves {} of {}'s cycles", whole(total), self.from.design);
+        let idle = if self.has_idle() { ", idle cores' among them" } else { "" };
+        let whole = format!("it saves {} of {}'s cycles{idle}", whole(total), self.from.design);
         (total >= SMALLEST).then(|| whole + &self.shares(1.0) + &self.in_time(total))
     }
 
     /// The sentence for a run that takes longer: `kv spends 25% more cycles than native-4k: 27% in waiting for memory`.
     pub(crate) fn spent(&self) -> Option<String> {
         let total = -self.total();
+        let idle = if self.has_idle() { ", idle cores' among them" } else { "" };
         let whole =
-            format!("{} spends {} more cycles than {}", self.to.design, whole(total), self.from.design);
+            format!("{} spends {} more cycles than {}{idle}", self.to.design, whole(total), self.from.design);
         (total >= SMALLEST).then(|| whole + &self.shares(-1.0) + &self.in_time(-total))
+    }
+
+    /// Whether cores without work are among what is counted, which the tables of busy cycles leave out.
+    fn has_idle(&self) -> bool {
+        self.parts.iter().any(|(name, saved)| name == "idle" && saved.abs() >= SMALLEST)
     }
 
     /// The component in which most is saved, and how much.
@@ -75,34 +84,39 @@ impl<'a> Savings<'a> {
         let mut parts: Vec<(&str, f64)> =
             self.parts.iter().map(|(name, saved)| (component_label(name), saved * sign)).collect();
         parts.sort_by(|a, b| b.1.total_cmp(&a.1));
-        let named = |part: &&(&str, f64)| part.1.abs() >= SMALLEST;
-        let with: Vec<&(&str, f64)> =
-            parts.iter().filter(|part| part.1 > 0.0).filter(named).take(NAMED).collect();
-        let against: Vec<&(&str, f64)> =
-            parts.iter().rev().filter(|part| part.1 < 0.0).filter(named).take(NAMED).collect();
-        let shown: i64 = with.iter().chain(&against).map(|(_, share)| points(*share)).sum();
-        let rest = points(self.total() * sign) - shown;
-        let list = |parts: &[&(&str, f64)], more: &str| {
-            let texts: Vec<String> = parts
-                .iter()
-                .map(|(name, share)| format!("{}%{more} in {name}", points(share.abs())))
-                .collect();
+        let named = |(at, part): &(usize, &(&str, f64))| {
+            part.1.abs() >= SMALLEST && (*at < NAMED || part.1.abs() >= LARGE)
+        };
+        let side = |parts: &mut dyn Iterator<Item = &(&str, f64)>| -> Vec<(String, i64)> {
+            let parts = parts.enumerate().filter(named);
+            parts.map(|(_, (name, share))| ((*name).to_owned(), points(share.abs()))).collect()
+        };
+        let mut with = side(&mut parts.iter().filter(|part| part.1 > 0.0));
+        let mut against = side(&mut parts.iter().rev().filter(|part| part.1 < 0.0));
+        if with.is_empty() && against.is_empty() {
+            return ", a little in each part".to_owned();
+        }
+        let sum = |parts: &[(String, i64)]| parts.iter().map(|(_, share)| share).sum::<i64>();
+        let rest = points(self.total() * sign) - sum(&with) + sum(&against);
+        if rest != 0 {
+            let side = if rest > 0 { &mut with } else { &mut against };
+            side.push(("elsewhere".to_owned(), rest.abs()));
+        }
+        let list = |parts: &[(String, i64)], more: &str| {
+            let place = |name: &str| if name == "elsewhere" { name.to_owned() } else { format!("in {name}") };
+            let texts: Vec<String> =
+                parts.iter().map(|(name, share)| format!("{share}%{more} {}", place(name))).collect();
             texts.join(", ")
         };
         let (less, more) = if sign > 0.0 { ("", " more") } else { (" more", " less") };
         let mut text = String::new();
         if !with.is_empty() {
-            text += &format!(": {}", list(&with, if sign > 0.0 { "" } else { less }));
+            text += &format!(": {}", list(&with, less));
         }
         if !against.is_empty() {
             text += &format!(", against {}", list(&against, more));
         }
-        match rest {
-            _ if text.is_empty() => ", a little in each part".to_owned(),
-            0 => text,
-            rest if rest > 0 => text + &format!(", {rest}%{less} elsewhere"),
-            rest => text + &format!(", with {}%{more} elsewhere", -rest),
-        }
+        text
     }
 
     /// What to add where the time changed by another share than the cycles: cores waited for each other, which nobody
@@ -160,7 +174,7 @@ mod tests {
         let savings = Savings::new(&base, &other).unwrap();
         assert_eq!(
             savings.saved().unwrap(),
-            "it saves 32% of a's cycles: 40% in address translation, 1% in the operating system, against 8% more in \
+            "it saves 32% of a's cycles, idle cores' among them: 40% in address translation, 1% in the operating system, against 8% more in \
              waiting for memory, 1% more in idle cores"
         );
         assert_eq!(savings.spent(), None);

@@ -117,6 +117,9 @@ const COMPONENT_ORDER: [&str; 5] = ["base", "translation", "cache", "memory", "o
 /// Statistics under `core.cycles` that no program spent: the sum, and cores that had nothing to run.
 const NO_COMPONENT: [&str; 2] = ["total", "idle"];
 
+/// Translation schemes of which no core holds translations: the memory controller has them.
+const CENTRAL_SCHEMES: [&str; 2] = ["vbi", "enigma"];
+
 impl RunRecord {
     /// Accesses simulated per second of wall-clock time; 0 where that time is not known.
     pub fn accesses_per_second(&self) -> f64 {
@@ -189,8 +192,16 @@ impl RunRecord {
         self.has("translation.scheme", "perfect-tlb")
     }
 
+    /// Whether translations that cores hold vanish for nothing. Where cores hold none, nothing has to vanish there: that is
+    /// what such hardware does, and no bound.
     pub(crate) fn is_free_of_coherence(&self) -> bool {
-        self.has("translation.coherence", "ideal")
+        self.has("translation.coherence", "ideal") && !self.translates_centrally()
+    }
+
+    /// Whether no core holds translations.
+    pub(crate) fn translates_centrally(&self) -> bool {
+        let keys = ["translation.scheme.kind", "translation.scheme"];
+        keys.iter().any(|key| CENTRAL_SCHEMES.iter().any(|scheme| self.has(key, scheme)))
     }
 
     fn has(&self, parameter: &str, text: &str) -> bool {

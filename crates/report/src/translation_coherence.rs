@@ -47,6 +47,12 @@ impl RunRecord {
         ["os.policy.name", "host.policy.name", "host.pages"].map(|key| self.parameter(key))
     }
 
+    /// Its translation scheme and page sizes: what another one saves is none of coherence's.
+    fn pages_and_scheme(&self) -> [Option<&str>; 2] {
+        let scheme = self.parameter("translation.scheme.kind").or(self.parameter("translation.scheme"));
+        [scheme, self.parameter("os.pages")]
+    }
+
     /// Processors that the programs' operating system interrupted.
     fn interrupts_of_programs(&self) -> u64 {
         let is_virtual = self.stats.get("host.vm_exits.interrupt").is_some();
@@ -65,7 +71,7 @@ impl RunRecord {
             of("os") + of("host")
         };
         let shootdowns = stat("count");
-        if !self.is_timed() || shootdowns == 0 {
+        if !self.is_timed() || shootdowns == 0 || self.translates_centrally() {
             return None;
         }
         let cycle = ratio(self.seconds_simulated, self.cycles as f64)?;
@@ -100,8 +106,8 @@ impl RunRecord {
 }
 
 impl Comparison {
-    /// Translation coherence in a run of this comparison; `None` where no time was simulated, no translation had to go, or
-    /// every run of the input has software's and none notices it.
+    /// Translation coherence in a run of this comparison; `None` where no time was simulated, no core holds translations or none
+    /// had to go, and where every run of the input has software's and none notices it.
     pub fn translation_coherence_of(&self, run: &RunRecord) -> Option<TranslationCoherence> {
         let own = run.translation_coherence()?;
         let mut others = self.runs_of(&run.input).filter_map(RunRecord::translation_coherence);
@@ -113,6 +119,7 @@ impl Comparison {
                 && other.scheme_of_coherence() == "software"
                 && other.policy_names() == run.policy_names()
                 && other.machine == run.machine
+                && other.pages_and_scheme() == run.pages_and_scheme()
         });
         let net_seconds = software
             .filter(|_| own.scheme != "software")

@@ -347,9 +347,14 @@ fn run(profile: &Profile, change: &Change) -> RunRecord {
             memory_constants: 0.02 + 0.2 * (1.0 - change.memory).abs(),
             seeds: Some(0.004),
         }),
-        notes: vec![
-            "Sample data: these numbers are invented to show the page; no simulation made them.".to_owned(),
-        ],
+        notes: [
+            Some("Sample data: these numbers are invented to show the page; no simulation made them."),
+            (profile.name == "gups").then_some("The updates of this input are invented one by one."),
+        ]
+        .into_iter()
+        .flatten()
+        .map(str::to_owned)
+        .collect(),
     }
 }
 

@@ -365,6 +365,10 @@ fn simulate(
         let jobs = of_it.iter().map(|job| jobs[*job].clone()).collect();
         let result = run::all_pairs(vec![(input, jobs)], &settings).pop().ok_or_else(stopped)?;
         let ending = result.ending.wait(&name, progress);
+        // A recording that was cut says nothing of the whole run.
+        if progress.stop().requested() {
+            return Err(stopped());
+        }
         if let Some(failure) = result.failures.into_iter().chain(ending).next() {
             return Err(Error::failed(failure));
         }

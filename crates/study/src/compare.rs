@@ -7,7 +7,7 @@ use crate::run::InputResult;
 use crate::simulation::{Settings, Simulation, Trained};
 use crate::tiers::Prices;
 use crate::{Error, Progress, defaults, first_pass, hypervisor, intervals, tiers};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use terrace_model::Bytes;
 use terrace_report::{MachineLedger, RunRecord};
 use terrace_sim::Fidelity;
@@ -349,14 +349,16 @@ fn note_other_machines(comparison: &mut terrace_report::Comparison) {
 /// What walks go through on a machine that is a guest.
 fn note_hypervisor<'a>(
     comparison: &mut terrace_report::Comparison,
-    mut designs: impl Iterator<Item = &'a terrace_sim::design::Resolved>,
+    designs: impl Iterator<Item = &'a terrace_sim::design::Resolved>,
     fidelity: Fidelity,
 ) {
-    let remark = designs.find_map(|resolved| hypervisor::remark(&resolved.design, fidelity));
-    if let Some(remark) = remark
-        && let Some(run) = comparison.runs.first_mut()
-    {
-        run.notes.push(remark);
+    let remarks: BTreeMap<&str, String> = designs
+        .filter_map(|resolved| {
+            Some((resolved.design.machine.as_str(), hypervisor::remark(&resolved.design, fidelity)?))
+        })
+        .collect();
+    for run in &mut comparison.runs {
+        run.notes.extend(remarks.get(run.machine.as_str()).cloned());
     }
 }
 

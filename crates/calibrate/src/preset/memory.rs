@@ -13,7 +13,8 @@ pub const MOST_MEMORY: u64 = 8 << 40;
 /// `last_level` is the latency of the last level.
 pub fn tiers(sheet: &mut Sheet, machine: &Measured, base: &Base, last_level: Spread) {
     let Some(home) = machine.memory.first() else { return };
-    let path = home.latency.minus(last_level).minus(exact(base.tiers[0].device_ns)).clamp(0.0, 1e9);
+    let left_for_path = home.latency.minus(last_level).minus(exact(base.tiers[0].device_ns));
+    let path = left_for_path.clamp(0.0, 1e9);
     let mut left = MOST_MEMORY;
     for (at, memory) in machine.memory.iter().enumerate() {
         let new = BaseTier { name: format!("node{}", memory.node.id.max(0)), ..base.spare.clone() };
@@ -41,7 +42,18 @@ pub fn tiers(sheet: &mut Sheet, machine: &Measured, base: &Base, last_level: Spr
             last_level.median,
             tier.device_ns
         ));
-        sheet.key(&table, "path_latency", path, &Form::NANOSECONDS);
+        if left_for_path.median < 0.0 {
+            let late = -left_for_path.median;
+            sheet.comment(format!(
+                "They are {late:.1} ns more than the load: a simulated one takes that much too long."
+            ));
+            let why =
+                format!("the last level and the device of {} take {late:.1} ns more than a load", base.name);
+            sheet.assume(&format!("{table}.path_latency"), &why);
+            sheet.line("path_latency = \"0.0 ns\"");
+        } else {
+            sheet.key(&table, "path_latency", path, &Form::NANOSECONDS);
+        }
         rates(sheet, &memory.rates);
         if at == 0 {
             sheet.comment(format!(

@@ -179,6 +179,23 @@ fn spread_of(table: &toml::Table, key: &str) -> String {
 }
 
 #[test]
+fn a_device_that_is_slower_than_the_load_is_said() {
+    let mut base = base();
+    base.tiers[0].device_ns = 170.0;
+    let text = write(&zen5(), &base, "2026-11-23");
+    // 176 ns of a load, 14 ns of the last level and 170 ns of the device.
+    assert!(text.contains("They are 8.0 ns more than the load"), "{text}");
+    let table: toml::Table = text.parse().unwrap();
+    let tier = value(&table, "tier").as_array().unwrap()[0].as_table().unwrap();
+    assert_eq!(tier["path_latency"].as_str(), Some("0.0 ns"));
+    let assumed = value(&table, "ledger.assumed").as_array().unwrap();
+    assert!(
+        assumed.iter().any(|one| one.as_str().unwrap().starts_with("tier.dram.path_latency")),
+        "{assumed:?}"
+    );
+}
+
+#[test]
 fn what_was_measured_becomes_keys() {
     let table = written(&zen5());
     for (key, expected) in [

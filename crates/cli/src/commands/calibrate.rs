@@ -53,6 +53,7 @@ pub struct Arguments {
 
 /// Measures, and writes the preset.
 pub fn run(arguments: Arguments) -> CommandResult {
+    let is_own = arguments.output.is_none();
     let to = match (arguments.output, preset::here()) {
         (Some(to), _) => to,
         (None, Some(own)) => {
@@ -96,7 +97,8 @@ pub fn run(arguments: Arguments) -> CommandResult {
             "Note: other programs ran meanwhile, which bends the values; measure again on an idle machine"
         );
     }
-    eprintln!("Wrote {}. Use it with: terrace compare --machine here", to.display());
+    let machine = if is_own { "here".to_owned() } else { to.display().to_string() };
+    eprintln!("Wrote {}. Use it with: terrace compare --machine {machine}", to.display());
     Ok(())
 }
 

@@ -39,7 +39,7 @@ pub enum Rest {
     /// Base pages.
     #[default]
     Base,
-    /// 2 MiB at the fault where it can be had, stacks included.
+    /// 2 MiB at the fault where it can be had.
     Thp,
 }
 
@@ -117,8 +117,8 @@ mod tests {
         use PageSize::{Base, Giant, Huge};
         assert_eq!(sizes(""), [Huge, Huge, Base]);
         assert_eq!(sizes("size = \"1g\""), [Giant, Base, Base]);
-        assert_eq!(sizes("size = \"1g\"\nrest = \"thp\""), [Giant, Huge, Huge]);
-        assert_eq!(sizes("rest = \"thp\""), [Huge, Huge, Huge]);
+        assert_eq!(sizes("size = \"1g\"\nrest = \"thp\""), [Giant, Huge, Base]);
+        assert_eq!(sizes("rest = \"thp\""), [Huge, Huge, Base]);
     }
 
     #[test]

@@ -9,10 +9,11 @@ pub fn is_private(area: &Area) -> bool {
     matches!(area.kind, AreaKind::Anonymous | AreaKind::Stack)
 }
 
-/// Whether large pages of the transparent kind may lie in an area: private memory, unless the program wants none there
-/// (`MADV_NOHUGEPAGE`).
+/// Whether large pages of the transparent kind may lie in an area: private memory but stacks, unless the program wants none
+/// there (`MADV_NOHUGEPAGE`). Linux takes the stacks of threads as if they said so (since 6.7), and that of a process grows page
+/// by page.
 pub fn takes_large_pages(area: &Area) -> bool {
-    is_private(area) && area.huge_advice != Some(false)
+    area.kind == AreaKind::Anonymous && area.huge_advice != Some(false)
 }
 
 /// How fragmented the free memory of a tier is, for pages of `size`: the share of it that lies in smaller blocks. 0 where

@@ -218,6 +218,18 @@ export function parameters(report: Report): HTMLElement | null {
   return section("parameters", "Parameters", "Parameters", `What differs between the designs; what departs from ${base.design} is marked.`, summaries, differences, same.length > 0 ? shared : null);
 }
 
+/** A note, and before it the designs and inputs that it is about where it is not about all. */
+function noteAbout(report: Report, note: string): string {
+  const noted = report.runs.filter((run) => run.notes.includes(note));
+  const inputs = new Set(noted.map((run) => run.input));
+  const designs = new Set(noted.map((run) => run.design));
+  const onThese = report.runs.filter((run) => inputs.has(run.input));
+  const about: string[] = [];
+  if (designs.size < new Set(onThese.map((run) => run.design)).size) about.push(...designs);
+  if (inputs.size < new Set(report.runs.map((run) => run.input)).size) about.push(...inputs);
+  return about.length > 0 ? `${about.join(", ")}: ${note}` : note;
+}
+
 /** The command to repeat it all, and what keeps the numbers from being the whole truth. */
 export function provenance(report: Report): HTMLElement {
   const caveats = h("ul", { class: "caveats" });
@@ -225,7 +237,7 @@ export function provenance(report: Report): HTMLElement {
   for (const run of report.runs) {
     if (run.scale > 1) say.add(`Scaled down by ${run.scale}: footprints, capacities, TLB reach and periods are divided by it.`);
     if (run.left_out.length > 0) say.add(`Fidelity ${run.fidelity} leaves out: ${run.left_out.join("; ").replace(/\.$/, "")}.`);
-    for (const note of run.notes) say.add(note);
+    for (const note of run.notes) say.add(noteAbout(report, note));
   }
   for (const text of say) caveats.append(h("li", {}, text));
   const perRun = h("details", {}, h("summary", {}, `One command per run (${report.runs.length})`));

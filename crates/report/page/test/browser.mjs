@@ -53,6 +53,18 @@ const tests = {
     await close();
   },
 
+  async "a note names the designs and inputs that it is about, where it is not about all"() {
+    const { page, errors, close } = await open({});
+    const shown = await page.$$eval("#repeat .caveats li", (all) => all.map((one) => one.textContent));
+    for (const note of new Set(report.runs.flatMap((run) => run.notes))) {
+      const inputs = new Set(report.runs.filter((run) => run.notes.includes(note)).map((run) => run.input));
+      const about = inputs.size < new Set(report.runs.map((run) => run.input)).size ? `${[...inputs].join(", ")}: ` : "";
+      assert.ok(shown.some((line) => line.endsWith(about + note)), `${about}${note} in ${shown.join(" | ")}`);
+    }
+    assert.deepEqual(errors, []);
+    await close();
+  },
+
   async "tiering is shown where memory lay in several tiers, with the numbers of results.json"() {
     const placed = report.runs.filter((run) => run.tiering);
     const shown = placed.some((run) => run.tiering.policy || run.tiering.tiers[0].share < 1);

@@ -4,6 +4,7 @@ use crate::support::*;
 use terrace_model::{BytesPerSec, PageSize, Time};
 use terrace_sim::design::{Design, PagePolicy, ZeroStores};
 use terrace_sim::{Fidelity, Outcome};
+use terrace_trace::MapKind;
 
 const HUGE_LINES: u64 = 2 * MIB / 64;
 
@@ -167,6 +168,18 @@ fn the_way_of_evicted_lines_is_not_waited_for() {
         outcome.seconds_simulated
     });
     assert!(seconds[1] < 1.01 * seconds[0], "{seconds:?}");
+}
+
+#[test]
+fn a_stack_has_no_huge_page_of_the_transparent_kind() {
+    let sizes = |kind: MapKind| {
+        let mut program = Program::new();
+        program.map_kind(DATA, 4 * MIB, kind).write(DATA);
+        let outcome = program.run(&with_pages(small(), PagePolicy::Thp), Fidelity::Full);
+        counts(&outcome, ["os.peak_resident_bytes.4k", "os.peak_resident_bytes.2m", "os.huge_unfit"])
+    };
+    assert_eq!(sizes(MapKind::Anonymous), [0, 2 * MIB, 0]);
+    assert_eq!(sizes(MapKind::Stack), [PAGE, 0, 0]);
 }
 
 #[test]

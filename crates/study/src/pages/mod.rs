@@ -254,8 +254,9 @@ fn remarks(
         );
     }
     remarks.push(
-        "Regions: only the gain of the whole run was measured; it is shared out, without what faults cost, by the walk \
-         cycles that each region saves."
+        "Regions: only the gain of the whole run was measured; of that, what waits less for translation is shared out by \
+         the walk cycles that each region saves. What faults cost, and where new memory lies in caches, is in the whole \
+         run's gain alone."
             .to_owned(),
     );
     if base.scale != 1 {

@@ -1,7 +1,7 @@
 //! The regions of the program: what each would gain from larger pages, what it would cost, and which size it deserves.
 
 use super::bounds::{Bounds, LEAST_GAIN_OF_A_REGION};
-use super::ways::{FaultLatency, OS, cycles_by_part};
+use super::ways::{FaultLatency, TRANSLATION, cycles_by_part};
 use crate::memory_picture;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -149,8 +149,8 @@ pub(super) fn weigh(
     answers
 }
 
-/// The share of the cycles with base pages that larger ones save outside the kernel, by the walk cycles that they save
-/// each part.
+/// The share of the cycles with base pages that larger ones save by waiting less for translation, by the walk cycles that
+/// they save each part. Faults, zeroing and what lies in caches after it are no matter of walks.
 fn savings(base: &RunRecord, uses: &[PartUse], (run, larger): Run<'_>) -> Vec<f64> {
     let cycles = |part: &PartUse| {
         let same = larger.iter().find(|other| other.part == part.part);
@@ -158,10 +158,9 @@ fn savings(base: &RunRecord, uses: &[PartUse], (run, larger): Run<'_>) -> Vec<f6
     };
     let saved: Vec<f64> = uses.iter().map(cycles).collect();
     let all: f64 = saved.iter().sum();
-    // Faults and zeroing are no matter of walks.
-    let work = |run: &RunRecord| cycles_by_part(run).iter().sum::<u64>() - cycles_by_part(run)[OS];
     let busy = cycles_by_part(base).iter().sum::<u64>().max(1);
-    let whole = (work(base) as f64 - work(run) as f64) / busy as f64;
+    let waits = |run: &RunRecord| cycles_by_part(run)[TRANSLATION] as f64;
+    let whole = (waits(base) - waits(run)) / busy as f64;
     saved.into_iter().map(|saved| if all > 0.0 { whole * saved / all } else { 0.0 }).collect()
 }
 

@@ -5,7 +5,7 @@ use crate::Error;
 use crate::keeping::{Exact, ExactStats};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
-use terrace_report::{RunRecord, write_atomically};
+use terrace_report::{MachineTier, RunRecord, write_atomically};
 
 /// The folder of the runs inside a sweep's folder.
 pub const KEPT: &str = "runs";
@@ -73,6 +73,8 @@ struct Kept {
     design: String,
     design_summary: String,
     machine: String,
+    #[serde(default)]
+    tiers: Vec<MachineTier>,
     input: String,
     fidelity: String,
     scale: u32,
@@ -96,6 +98,7 @@ pub fn pack(point: &Point, record: &RunRecord) -> String {
         design: record.design.clone(),
         design_summary: record.design_summary.clone(),
         machine: record.machine.clone(),
+        tiers: record.tiers.clone(),
         input: record.input.clone(),
         fidelity: record.fidelity.clone(),
         scale: record.scale,
@@ -138,6 +141,7 @@ impl Kept {
             design: self.design,
             design_summary: self.design_summary,
             machine: self.machine,
+            tiers: self.tiers,
             input: self.input,
             fidelity: self.fidelity,
             scale: self.scale,
