@@ -47,7 +47,7 @@ impl RunRecord {
         ["os.policy.name", "host.policy.name", "host.pages"].map(|key| self.parameter(key))
     }
 
-    /// Its translation scheme and page sizes: what another one saves is none of coherence's.
+    /// The run's translation scheme and page sizes: what another one saves is none of coherence's.
     fn pages_and_scheme(&self) -> [Option<&str>; 2] {
         let scheme = self.parameter("translation.scheme.kind").or(self.parameter("translation.scheme"));
         [scheme, self.parameter("os.pages")]
@@ -106,8 +106,8 @@ impl RunRecord {
 }
 
 impl Comparison {
-    /// Translation coherence in a run of this comparison; `None` where no time was simulated, no core holds translations or none
-    /// had to go, and where every run of the input has software's and none notices it.
+    /// Translation coherence in a run of this comparison; `None` where no time was simulated, no core holds translations or
+    /// none had to go, and where every run of the input has software's and none notices it.
     pub fn translation_coherence_of(&self, run: &RunRecord) -> Option<TranslationCoherence> {
         let own = run.translation_coherence()?;
         let mut others = self.runs_of(&run.input).filter_map(RunRecord::translation_coherence);

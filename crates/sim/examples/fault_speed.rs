@@ -11,7 +11,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for design in ["native-4k", "native-thp"] {
         let design = Library::embedded().design(design, None, &[])?.design;
         let before = resident()?;
-        let mut bench = FaultBench::new(&design, gib << 30)?;
+        let mut bench = FaultBench::new(&design.os, design.translation.levels, gib << 30)?;
         let begin = Instant::now();
         let faults = bench.touch_all()?;
         let nanos = begin.elapsed().as_secs_f64() * 1e9 / faults as f64;

@@ -23,7 +23,7 @@ pub fn age(design: &str, changes: &Changes, scale: u32) -> Result<Snapshot, Erro
             "os.memory.aging: nothing ages this memory; add --set os.memory.aging.kind=page-cache or =builds",
         ));
     }
-    Snapshot::aged(&design).map_err(Error::request)
+    design.aged_memory().map_err(Error::request)
 }
 
 /// What lies where in a saved memory.

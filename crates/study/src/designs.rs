@@ -4,7 +4,6 @@ use crate::Error;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
-use terrace_sim::Snapshot;
 use terrace_sim::design::{Library, Resolved};
 
 /// A parameter, its new value, and the design that it is for.
@@ -156,7 +155,7 @@ impl Changes {
             let sets: Vec<_> = changes.sets.iter().map(Setting::pair).chain(sets).collect();
             design = library.design(word, changes.machine.as_deref(), &sets)?;
         }
-        Snapshot::check(&design.design).map_err(Error::request)?;
+        design.design.check_aged_memory().map_err(Error::request)?;
         Ok(Job { word: word.to_owned(), words: changes.to_words(), design })
     }
 }

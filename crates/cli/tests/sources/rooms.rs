@@ -187,6 +187,19 @@ fn rooms_use_each_other_in_no_circle() {
     );
 }
 
+/// Rooms that know their own parameters alone, and no design.
+const PARTS: [&str; 10] =
+    ["array", "cache", "coherence", "core", "host", "memory", "observe", "os", "translate", "vbi"];
+
+#[test]
+fn parts_of_a_machine_know_no_design() {
+    let graph = graph(&rooms_of_the_simulator().0, &[]);
+    let uses_design = |part: &&&str| graph.get(**part).is_some_and(|used| used.contains(NAMES_ALL));
+    let wrong: Vec<&&str> = PARTS.iter().filter(uses_design).collect();
+    assert!(wrong.is_empty(), "give them their parameters in place of a design: {wrong:?}");
+    assert!(graph["machine"].contains(NAMES_ALL), "who builds machines does");
+}
+
 #[test]
 fn circles_are_found() {
     let paths = |code: &str| used(code).iter().map(|path| path.join("::")).collect::<Vec<_>>();

@@ -10,8 +10,8 @@ pub fn is_private(area: &Area) -> bool {
 }
 
 /// Whether large pages of the transparent kind may lie in an area: private memory but stacks, unless the program wants none
-/// there (`MADV_NOHUGEPAGE`). Linux takes the stacks of threads as if they said so (since 6.7), and that of a process grows page
-/// by page.
+/// there (`MADV_NOHUGEPAGE`). Linux takes the stacks of threads as if they said so (since 6.7), and that of a process grows
+/// page by page.
 pub fn takes_large_pages(area: &Area) -> bool {
     area.kind == AreaKind::Anonymous && area.huge_advice != Some(false)
 }

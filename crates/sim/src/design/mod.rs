@@ -3,6 +3,7 @@
 //! Machines and designs are TOML files; [`Library`] joins them into a [`Design`]. `docs/src/reference/designs.md` lists
 //! every key.
 
+mod aged;
 pub mod claims;
 mod embedded;
 mod error;

@@ -1,7 +1,6 @@
 //! The page-fault path alone, for a benchmark of the simulator itself.
 
-use super::Os;
-use crate::design::Design;
+use super::{Os, OsParameters};
 use terrace_model::{AddressRange, Frame, SpaceId, VirtAddr};
 use terrace_trace::{MapKind, Protection};
 
@@ -13,14 +12,13 @@ pub struct FaultBench {
 }
 
 impl FaultBench {
-    /// As the design says, on one tier with room for `bytes` and its page tables.
+    /// As the parameters say, with so many levels of page tables, on one tier with room for `bytes` and its page tables.
     ///
     /// # Errors
-    /// A design that cannot be built.
-    pub fn new(design: &Design, bytes: u64) -> Result<FaultBench, String> {
+    /// Parameters that cannot be built.
+    pub fn new(parameters: &OsParameters, levels: u32, bytes: u64) -> Result<FaultBench, String> {
         let frames = (bytes + bytes / 256 + (2 << 30)) >> 12;
-        let mut os =
-            Os::new(&design.os, design.translation.levels, &[("dram".to_owned(), Frame(0), frames)])?;
+        let mut os = Os::new(parameters, levels, &[("dram".to_owned(), Frame(0), frames)])?;
         os.new_space().map_err(|problem| problem.to_string())?;
         let area = AddressRange::new(1 << 40, bytes);
         os.map(SpaceId(0), area, MapKind::Anonymous, Protection::READ_WRITE)

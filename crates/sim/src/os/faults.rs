@@ -258,8 +258,8 @@ impl Os {
 }
 
 /// Whether an area may have transparent huge pages, as far as it is large enough. No stack has one: Linux takes those of
-/// threads as `MADV_NOHUGEPAGE` (since 6.7), and that of a process grows page by page, so that a fault finds no whole huge page
-/// in its mapping.
+/// threads as `MADV_NOHUGEPAGE` (since 6.7), and that of a process grows page by page, so that a fault finds no whole huge
+/// page in its mapping.
 fn may_be_huge(area: &Area) -> bool {
     matches!(area.kind, MapKind::Anonymous | MapKind::Heap) && area.huge_advice != Some(false)
 }

@@ -1,8 +1,8 @@
 //! What a long life does to memory: the methods by which the sources fragment theirs.
 
+use super::parameters::MemoryParameters;
 use super::{Aging, Owner, Snapshot, TierMemory};
-use crate::design::Design;
-use terrace_model::{Frame, PageSize, Time};
+use terrace_model::{Bytes, Frame, PageSize, Time};
 use terrace_policy::Random;
 
 /// Builds beyond those asked for, and passes of reads, that are tried to reach a fragmentation index.
@@ -35,14 +35,12 @@ pub fn age(memory: &mut TierMemory, aging: &Aging) -> Result<(), String> {
 }
 
 impl Snapshot {
-    /// Lets the first tier of a design's machine go through what the design says, before the system takes its own.
+    /// Lets a tier of so many bytes go through what the parameters say, before the system takes its own.
     ///
     /// # Errors
     /// Aging that does not reach what it is to reach, or a file that cannot be used.
-    pub fn aged(design: &Design) -> Result<Snapshot, String> {
-        let tier = design.tiers.first().ok_or("tier: a machine needs a memory tier")?;
-        let parameters = &design.os.memory;
-        let mut memory = TierMemory::new(&tier.name, Frame(0), tier.capacity.0 >> 12, parameters);
+    pub fn aged(tier: &str, capacity: Bytes, parameters: &MemoryParameters) -> Result<Snapshot, String> {
+        let mut memory = TierMemory::new(tier, Frame(0), capacity.0 >> 12, parameters);
         age(&mut memory, &parameters.aging)?;
         Ok(Snapshot::of(&memory))
     }

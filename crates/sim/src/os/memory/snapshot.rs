@@ -6,11 +6,10 @@
 
 use super::parameters::{Aging, FreeLists, LARGEST_ORDER, MemoryParameters};
 use super::{FrameRun, MemoryFigures, Owner, TierMemory, Word};
-use crate::design::Design;
 use std::io::{Read, Write};
 use std::path::Path;
 use terrace_buddy::{Layout, Shape};
-use terrace_model::{Frame, PageSize};
+use terrace_model::{Bytes, Frame, PageSize};
 
 const MAGIC: &[u8; 8] = b"TERRMEM1";
 
@@ -54,20 +53,23 @@ impl Snapshot {
         Snapshot { layout: memory.buddy.layout(), cache: memory.cache.iter().collect() }
     }
 
-    /// Whether the file that a design ages its memory with is there, whole, and fits the design at some `--scale`. Designs
-    /// without such a file are fine.
+    /// Whether the file that ages a tier of so many bytes is there, whole, and fits the tier divided by some scale up to
+    /// `largest_scale`. Parameters without such a file are fine.
     ///
     /// # Errors
     /// What is wrong with the file, and what to do about it.
-    pub fn check(design: &Design) -> Result<(), String> {
-        let (Aging::Snapshot { file }, Some(tier)) = (&design.os.memory.aging, design.tiers.first()) else {
-            return Ok(());
-        };
+    pub fn check(
+        tier: &str,
+        capacity: Bytes,
+        parameters: &MemoryParameters,
+        largest_scale: u32,
+    ) -> Result<(), String> {
+        let Aging::Snapshot { file } = &parameters.aging else { return Ok(()) };
         let snapshot = Snapshot::read(file)?;
-        let scaled = |scale: u64| (tier.capacity.0 / scale).div_ceil(4096);
-        let scales = 1..=u64::from(crate::design::LARGEST_SCALE);
-        let fits = scales.map(scaled).find(|frames| *frames == snapshot.layout.frames);
-        let fits = snapshot.fits(&tier.name, fits.unwrap_or_else(|| scaled(1)), &design.os.memory);
+        let scaled = |scale: u64| (capacity.0 / scale).div_ceil(4096);
+        let mut scales = (1..=u64::from(largest_scale)).map(scaled);
+        let fits = scales.find(|frames| *frames == snapshot.layout.frames);
+        let fits = snapshot.fits(tier, fits.unwrap_or_else(|| scaled(1)), parameters);
         fits.and_then(|()| snapshot.held()).map_err(|problem| format!("{}: {problem}", file.display()))?;
         Ok(())
     }
