@@ -1,4 +1,4 @@
-//! Errors of studies as Python's exceptions, in the words of the command line.
+//! Errors of studies as Python's exceptions. Options that they name are called as Python calls them.
 
 use pyo3::create_exception;
 use pyo3::exceptions::PyException;
@@ -14,7 +14,27 @@ create_exception!(
 );
 create_exception!(terrace, RunError, TerraceError, "The request was fine, and carrying it out failed.");
 
-/// The exception for `error`, with the text that the command line prints.
+/// A text with options as keyword arguments: `time_scale` for `--time-scale`. Commands to be typed stay as they are.
+fn in_python(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for clause in text.split_inclusive([';', ':', '\n']) {
+        let is_command = clause.contains("terrace ");
+        let words = clause.split_inclusive(' ').map(|word| {
+            let begin = word.find(|character: char| !"(\"'".contains(character)).unwrap_or_default();
+            match word[begin..].strip_prefix("--") {
+                Some(name) if !is_command && name.starts_with(|first: char| first.is_ascii_lowercase()) => {
+                    let end = name.find(|c: char| !c.is_ascii_lowercase() && c != '-').unwrap_or(name.len());
+                    format!("{}{}{}", &word[..begin], name[..end].replace('-', "_"), &name[end..])
+                }
+                _ => word.to_owned(),
+            }
+        });
+        out.extend(words);
+    }
+    out
+}
+
+/// The exception for `error`, with the text that the command line prints, but for options.
 pub fn exception(error: &terrace_study::Error) -> PyErr {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -25,10 +45,11 @@ pub fn exception(error: &terrace_study::Error) -> PyErr {
         }
         cause = inner.source();
     }
+    let text = in_python(&text);
     if error.is_request() { RequestError::new_err(text) } else { RunError::new_err(text) }
 }
 
 /// A request that cannot be met, in words.
 pub fn request(text: impl std::fmt::Display) -> PyErr {
-    RequestError::new_err(text.to_string())
+    RequestError::new_err(in_python(&text.to_string()))
 }

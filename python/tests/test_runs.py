@@ -181,6 +181,11 @@ def test_wrong_requests_are_refused_in_words(call, words):
     assert isinstance(raised.value, terrace.TerraceError)
 
 
+def test_errors_name_keyword_arguments():
+    with pytest.raises(terrace.TerraceError, match="use fidelity translation or full"):
+        terrace.run("thermostat", SMALL, fidelity="pages")
+
+
 def test_a_damaged_trace_is_a_failed_run(tmp_path):
     path = tmp_path / "cut.trace"
     whole = terrace.record(path, workload="gups,bytes=16MiB,updates=1e6").bytes
