@@ -233,8 +233,8 @@ const INTRODUCTION: &str = "\
 Every claim that comes with Terrace, as it was judged last (`claims/verdicts.json`, which `scripts/reproduce` writes). What the
 kinds mean, and what is calibrated and what predicted, is on [the page of fidelity](../fidelity.md). *Fitted* are rows that a
 constant of the machine was fitted to: they are shown and not judged. Each cell of the table counts claims that hold, of those
-judged; in brackets those that hold without proving much, since the footprint or another claim makes them true. Brackets behind
-our number say how far it could be off: assumed constants at the ends of their spread and another seed, added up
+that could fail; behind the plus sign, and not among these, those that hold without proving much, since the footprint or another claim makes
+them true. Brackets behind our number say how far it could be off: assumed constants at the ends of their spread and another seed, added up
 (`terrace reproduce --intervals`); claims without them were judged without.
 ";
 
@@ -245,17 +245,18 @@ const TABLE_HEAD: &str = "\
 /// A claim, and what is known of it if it was judged.
 type Judged<'a> = (&'a Claim, Option<&'a Entry>);
 
-/// Cells for orders, shapes, values, all, and what is not judged yet.
+/// Cells for orders, shapes, values, all, and what is not judged yet. What is implied is in none of the two numbers of a cell,
+/// but behind them.
 fn counts(claims: &[Judged<'_>]) -> String {
     let cell = |is_of: &dyn Fn(&Entry) -> bool| {
-        let judged =
-            || claims.iter().filter_map(|(_, entry)| *entry).filter(|e| is_of(e) && !e.is_calibrated());
-        let holds = || judged().filter(|entry| entry.verdict == Outcome::Reproduced);
-        let implied = holds().filter(|entry| !entry.implied.is_empty()).count();
-        match (judged().count(), implied) {
-            (0, _) => "|".to_owned(),
-            (all, 0) => format!("| {} of {all}", holds().count()),
-            (all, implied) => format!("| {} of {all} ({implied})", holds().count()),
+        let judged = claims.iter().filter_map(|(_, entry)| *entry).filter(|e| is_of(e) && !e.is_calibrated());
+        let (implied, open): (Vec<&Entry>, Vec<&Entry>) =
+            judged.partition(|entry| entry.verdict == Outcome::Reproduced && !entry.implied.is_empty());
+        let holds = open.iter().filter(|entry| entry.verdict == Outcome::Reproduced).count();
+        match (open.len(), implied.len()) {
+            (0, 0) => "|".to_owned(),
+            (could_fail, 0) => format!("| {holds} of {could_fail}"),
+            (could_fail, implied) => format!("| {holds} of {could_fail} + {implied}"),
         }
     };
     let kinds = [ClaimKind::Order, ClaimKind::Shape, ClaimKind::Value];

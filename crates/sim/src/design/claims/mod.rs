@@ -38,7 +38,8 @@
 //! `published` within `tolerance`: a number in the same unit, or `"10 %"` of the published value. Rows that a constant was
 //! fitted to are listed in `calibrated`, `[""]` where there is one number; they are shown and not judged, because only
 //! predictions count as reproduced. `implied = "by footprint"`, or by which claim, marks one that would hold whatever the
-//! policy did: it is counted apart.
+//! policy did: it is counted apart. Where the source states a range, `published` is its middle, `tolerance` half of it, and
+//! `range = true` has it shown as it was stated.
 
 mod expression;
 mod like;
@@ -135,6 +136,8 @@ pub struct Claim {
     pub tolerance: Option<Tolerance>,
     /// How small the mean relative error over the judged rows must be.
     pub mean_tolerance: Option<f64>,
+    /// The source states a range: `published` is its middle and `tolerance` half of it. For what is shown alone.
+    pub range: bool,
     /// Points that constants were fitted to.
     pub calibrated: Vec<String>,
     /// What is known about why it does not hold, or how our set-up differs.
@@ -211,6 +214,8 @@ struct ClaimTable {
     tolerance: Option<toml::Value>,
     #[serde(default)]
     mean_tolerance: Option<toml::Value>,
+    #[serde(default)]
+    range: bool,
     #[serde(default)]
     calibrated: Vec<toml::Value>,
     #[serde(default)]
@@ -380,6 +385,12 @@ fn claim(
     if !is_order && tolerance.is_none() && mean_tolerance.is_none() {
         return Err(("tolerance", "is missing; write \"10 %\" or a number".into()));
     }
+    let one_number = matches!(table.published, Some(Published::Number(_)));
+    if table.range && !(one_number && matches!(tolerance, Some(Tolerance::Absolute(_)))) {
+        let message =
+            "needs one published number, the middle, and as tolerance half of the range in its unit";
+        return Err(("range", message.into()));
+    }
     Ok(Claim {
         id: table.id,
         source: source.to_owned(),
@@ -392,6 +403,7 @@ fn claim(
         published: table.published,
         tolerance,
         mean_tolerance,
+        range: table.range,
         calibrated: table.calibrated.iter().map(label).collect(),
         note: table.note,
         implied: table.implied,

@@ -166,6 +166,17 @@ fn a_machine_like_the_published_reproduces_and_another_does_not() {
 }
 
 #[test]
+fn a_range_is_judged_as_its_middle_and_shown_by_its_ends() {
+    let ranged = parse(&SMALL.replace("tolerance = 5", "tolerance = 5\nrange = true"), "small.toml").unwrap();
+    let (number, range) = (small(), by_id(&ranged, "best"));
+    let dram_best = |key: &RunKey| bottleneck(key, 1e9, 55.11);
+    let of = |claim: &Claim| evaluate(claim, &dram_best);
+    assert_eq!((of(by_id(&number, "best")).published, of(range).published), ("80".into(), "75 to 85".into()));
+    assert_eq!(of(by_id(&number, "best")).reason, "off by +25.0 %");
+    assert_eq!(of(range).reason, "off by +25.0 % from the middle of the range");
+}
+
+#[test]
 fn statistics_can_be_compared_and_missing_results_are_said() {
     let claims = small();
     let claim = by_id(&claims, "statistic");
@@ -252,6 +263,11 @@ fn mistakes_in_claim_files_name_their_line() {
             "small.toml:19: define.best: \"1.2.3\" is not a number",
         ),
         ("published = 80\n", "", "small.toml:34: best: published: is missing; only an order needs none"),
+        (
+            "tolerance = \"1 %\"",
+            "tolerance = \"1 %\"\nrange = true",
+            "small.toml:59: statistic: range: needs one published number, the middle, and as tolerance half of the range in its unit",
+        ),
     ];
     let text = SMALL;
     for (from, to, expected) in cases {

@@ -71,7 +71,7 @@ pub fn evaluate(claim: &Claim, results: &dyn Fn(&RunKey) -> Option<RunNumbers>) 
         Err(reason) => Verdict {
             id: claim.id.clone(),
             ours: String::new(),
-            published: published_text(claim),
+            published: claim.published_text(),
             holds: false,
             evaluated: false,
             reason,
@@ -133,6 +133,7 @@ fn judge(claim: &Claim, metric: &dyn Fn(&str, &str) -> Result<Value, String>) ->
     if !outside.is_empty() {
         let worst = outside.iter().max_by(|a, b| distance(a).total_cmp(&distance(b)));
         let worst = worst.map(|row| describe(row)).unwrap_or_default();
+        let worst = if claim.range { format!("{worst} from the middle of the range") } else { worst };
         complaints.push(match judged.len() {
             1 => format!("off by {worst}"),
             all => format!("{} of {all} rows are outside the tolerance, the worst by {worst}", outside.len()),
@@ -169,7 +170,7 @@ fn verdict(claim: &Claim, ours: String, holds: bool, reason: String, rows: Vec<R
     Verdict {
         id: claim.id.clone(),
         ours,
-        published: published_text(claim),
+        published: claim.published_text(),
         holds,
         evaluated: true,
         reason,
@@ -238,12 +239,21 @@ fn with_unit(text: String, claim: &Claim) -> String {
     if claim.unit.is_empty() { text } else { format!("{text} {}", claim.unit) }
 }
 
-fn published_text(claim: &Claim) -> String {
-    match &claim.published {
-        None => claim.expression_text.clone(),
-        Some(Published::Number(number)) => with_unit(short(*number), claim),
-        Some(Published::List(list)) => {
-            with_unit(list.iter().map(|number| short(*number)).collect::<Vec<_>>().join(", "), claim)
-        }
+impl Claim {
+    /// What the source states, as it is shown: its number or numbers, the ends of its range, or the order.
+    pub fn published_text(&self) -> String {
+        let stated = match &self.published {
+            None => return self.expression_text.clone(),
+            Some(Published::Number(middle)) => match (self.range, self.tolerance) {
+                (true, Some(Tolerance::Absolute(half))) => {
+                    format!("{} to {}", short(middle - half), short(middle + half))
+                }
+                _ => short(*middle),
+            },
+            Some(Published::List(list)) => {
+                list.iter().map(|number| short(*number)).collect::<Vec<_>>().join(", ")
+            }
+        };
+        with_unit(stated, self)
     }
 }
