@@ -219,6 +219,68 @@ fn a_socket_in_no_folder_is_refused_and_leaves_none() {
     assert!(!none.exists());
 }
 
+/// With the words of `record`, and before anything is said of policies: without a name some machines have none.
+#[test]
+fn a_command_that_cannot_start_is_named_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("program");
+    let run = |options: &[&str], said: &str| {
+        let message = stderr(terrace().arg("run").args(options).arg("--").arg(&program), 2);
+        assert!(message.contains(&format!("program: {said}")) && message.lines().count() == 1, "{message}");
+        assert!(!message.contains("os error") && !message.contains("policy"), "{message}");
+    };
+    run(&[], "no such program; give the path of an executable file");
+    std::fs::create_dir(&program).unwrap();
+    run(&[], "a directory, not a program");
+    std::fs::remove_dir(&program).unwrap();
+    std::fs::write(&program, "#!/bin/sh\n").unwrap();
+    run(&[], "no permission to execute it; if it is a program, allow that with: chmod +x");
+    let executable = |content: &[u8]| {
+        std::fs::write(&program, content).unwrap();
+        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    };
+    executable(b"data");
+    run(&["--policy", "first-touch"], "neither an x86-64 Linux program nor a script");
+    // A processor for which nobody has registered an emulator.
+    let mut other = std::fs::read("/proc/self/exe").unwrap();
+    other.truncate(4096);
+    other[18] = 22;
+    executable(&other);
+    run(
+        &["--policy", "first-touch"],
+        "built for another processor (ELF machine 22); Terrace takes x86-64 programs",
+    );
+}
+
+/// A process of others is refused at once, not after the time is over. Root's own rights are laid down for the time of the
+/// command.
+#[test]
+fn processes_of_others_are_refused_at_the_first_look() {
+    // SAFETY: asks a number.
+    if unsafe { libc::geteuid() } != 0 {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let program = folder.path().join("terrace");
+    std::fs::copy(env!("CARGO_BIN_EXE_terrace"), &program).unwrap();
+    let mut process = Command::new("sleep").arg("600").spawn().unwrap();
+    for option in ["--pid", "--tree"] {
+        let mut command = Command::new(&program);
+        command.args(["attach", "--policy", "first-touch", "--seconds", "120", option]);
+        command.arg(process.id().to_string());
+        std::os::unix::process::CommandExt::uid(&mut command, 65534);
+        let begun = Instant::now();
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{option}: {said}");
+        assert!(said.contains("none of the processes could be looked into; Terrace needs root"), "{said}");
+        assert!(begun.elapsed() < Duration::from_secs(60), "{option}: {:?}", begun.elapsed());
+    }
+    process.kill().unwrap();
+    process.wait().unwrap();
+}
+
 #[test]
 fn the_longest_time_that_can_be_named_is_for_ever() {
     let longest = u64::MAX.to_string();

@@ -22,8 +22,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use terrace_model::Time;
 use terrace_policy::{
-    Capability, HintedPages, MemorySystem, Moment, Needs, NextTick, Policy, PolicyError, Profile, Setup,
-    Signal, registry,
+    Capability, Entry, HintedPages, MemorySystem, Moment, Needs, NextTick, Policy, PolicyError, Profile,
+    Setup, Signal, registry,
 };
 use toml::Table;
 
@@ -289,7 +289,7 @@ fn choose(
             _ => Problem::Usage(error.to_string()),
         });
     }
-    let mut refusals = Vec::new();
+    let mut refusals: Vec<PolicyError> = Vec::new();
     for (name, preset) in PREFERRED {
         let mut parameters = Table::new();
         for (key, value) in *preset {
@@ -303,20 +303,62 @@ fn choose(
                 choices.push(format!("policy: {name}{with}, {}", reason(&refusals)));
                 return Ok(chosen);
             }
-            Err(error) => refusals.push(error.to_string()),
+            Err(error) => refusals.push(error),
         }
     }
+    let others = match those_that_run(&config.parameters, setup) {
+        others if others.is_empty() => String::new(),
+        others => format!("These can: {}. ", others.join(", ")),
+    };
     Err(Problem::Machine(format!(
-        "no policy can run here: {}. `terrace doctor` shows what would enable one",
-        refusals.join("; ")
+        "none of the policies that Terrace chooses by itself can run here: {}. {others}`terrace doctor` shows what \
+         would enable more",
+        by_reason(&refusals).join("; ")
     )))
 }
 
-fn reason(refusals: &[String]) -> String {
+fn reason(refusals: &[PolicyError]) -> String {
     match refusals {
         [] => "the best informed that runs here".to_owned(),
-        _ => format!("because {}", refusals.join(", and ")),
+        _ => format!("because {}", by_reason(refusals).join(", and ")),
     }
+}
+
+/// Each different reason once, after the names of the policies that refuse for it.
+fn by_reason(refusals: &[PolicyError]) -> Vec<String> {
+    let mut found: Vec<(Vec<&str>, String)> = Vec::new();
+    for refusal in refusals {
+        let (policy, why) = match refusal {
+            PolicyError::Refused { policy, refusal } => (Some(*policy), refusal.to_string()),
+            other => (None, other.to_string()),
+        };
+        match found
+            .iter_mut()
+            .find(|(policies, known)| policy.is_none() == policies.is_empty() && *known == why)
+        {
+            Some((policies, _)) => policies.extend(policy),
+            None => found.push((policy.into_iter().collect(), why)),
+        }
+    }
+    let said = |(policies, why): (Vec<&str>, String)| match policies.as_slice() {
+        [] => why,
+        [policy] => format!("{policy} does not start: {why}"),
+        [first @ .., last] => format!("{} and {last} do not start: {why}", first.join(", ")),
+    };
+    found.into_iter().map(said).collect()
+}
+
+/// All policies that run with what is given, as one names them on the command line.
+fn those_that_run(given: &Table, setup: Setup<'_>) -> Vec<String> {
+    let option = |entry: &Entry| match entry.open(given, setup) {
+        Ok(_) => Some(format!("--policy {}", entry.name())),
+        Err(PolicyError::Refused { .. }) => {
+            let with = setting_that_runs(entry, given, setup)?;
+            Some(format!("--policy {} {}", entry.name(), sets(&with)))
+        }
+        Err(_) => None,
+    };
+    registry::all().iter().filter_map(option).collect()
 }
 
 /// Settings as one gives them on the command line.

@@ -81,6 +81,43 @@ fn a_refusal_says_with_what_the_policy_runs() {
     assert!(!message.contains("--set"), "nothing helps: {message}");
 }
 
+/// With the reason once, and the policies that do run.
+#[test]
+fn where_no_preferred_policy_runs_others_are_named() {
+    let machine = Machine::named("one-node-6.18");
+    let kernel: Arc<dyn Kernel> = Arc::new(machine.kernel());
+    let facts = Facts::discover(&*kernel);
+    let config = Config::default();
+    let message = refused(Session::prepare(&kernel, &facts, Selection::Trees(Vec::new()), &config));
+    let said = "none of the policies that Terrace chooses by itself can run here: ambix, nimble, idle and thermostat do \
+                not start: ";
+    assert!(message.starts_with(said), "{message}");
+    assert_eq!(message.matches("it has one memory tier").count(), 1, "{message}");
+    assert!(message.contains("--policy first-touch, --policy interleave"), "{message}");
+    assert!(!message.contains("--policy ambix"), "{message}");
+}
+
+/// What runs with other parameters is named with them.
+#[test]
+fn policies_that_run_are_named_as_on_the_command_line() {
+    let machine = Machine::named("two-nodes-6.12");
+    machine.set("/sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds", "1\n");
+    let kernel: Arc<dyn Kernel> = Arc::new(machine.kernel());
+    let facts = Facts::discover(&*kernel);
+    let select = || Selection::Trees(Vec::new());
+    let message = refused(Session::prepare(&kernel, &facts, select(), &Config::default()));
+    let named = message.split_once("These can: ").unwrap().1.split_once(". `").unwrap().0;
+    assert!(named.contains("--policy thp --set fault=false"), "{message}");
+    for option in named.split(", ") {
+        let mut words = option.split(" --set ");
+        let policy = words.next().unwrap().strip_prefix("--policy ").map(str::to_owned);
+        let settings: Vec<(&str, &str)> = words.map(|word| word.split_once('=').unwrap()).collect();
+        let config = Config { policy, parameters: preset(&settings), ..Config::default() };
+        let prepared = Session::prepare(&kernel, &facts, select(), &config);
+        assert!(prepared.is_ok(), "{option}: {}", prepared.err().unwrap());
+    }
+}
+
 fn prepared(
     machine: &Machine,
     managed: Managed,

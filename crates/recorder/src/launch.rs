@@ -76,6 +76,39 @@ pub fn resolve(command: &[OsString]) -> Result<Program, RecordError> {
     Err(RecordError::NotAProgram { program: path })
 }
 
+/// Whether Linux finds `command` and lets this user execute it. What its file holds is not judged: Linux may know (by
+/// `binfmt_misc`) what the recorder does not.
+///
+/// # Errors
+/// There is no such program, or it may not be executed.
+pub fn may_start(command: &[OsString]) -> Result<(), RecordError> {
+    match resolve(command) {
+        Err(
+            error @ (RecordError::NoProgram
+            | RecordError::NotFound { .. }
+            | RecordError::IsDirectory { .. }
+            | RecordError::NotExecutable { .. }),
+        ) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Why Linux has refused to start `command`.
+pub fn not_started(command: &[OsString], error: std::io::Error) -> RecordError {
+    let name = command.first().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let what = match (error.raw_os_error(), resolve(command)) {
+        (_, Err(RecordError::Io { .. })) => format!("cannot start {name}"),
+        (Some(libc::ENOENT | libc::EACCES | libc::ENOEXEC), Err(reason)) => return reason,
+        (Some(libc::ENOENT), Ok(_)) => {
+            format!(
+                "cannot start {name}: the interpreter or dynamic linker that it names is missing (see: file FILE)"
+            )
+        }
+        _ => format!("cannot start {name}"),
+    };
+    RecordError::Io { what, error }
+}
+
 /// Finds QEMU.
 pub fn find_qemu(options: &RecordOptions) -> Result<PathBuf, RecordError> {
     let name = options.qemu.as_deref().unwrap_or(Path::new(QEMU));
@@ -158,7 +191,8 @@ fn find(name: &OsStr) -> Result<PathBuf, RecordError> {
         let path = PathBuf::from(name);
         return check_program(&path).map(|()| path);
     }
-    let path = std::env::var_os("PATH").unwrap_or_default();
+    // As the C library does where there is none.
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
     let mut refusal = RecordError::NotFound { program: name.to_owned() };
     for candidate in std::env::split_paths(&path).map(|directory| directory.join(name)) {
         match check_program(&candidate) {
@@ -293,6 +327,37 @@ mod tests {
         assert!(matches!(resolve(&["/no/such/program".into()]), Err(RecordError::NotFound { .. })));
         assert!(matches!(resolve(&["no-such-program".into()]), Err(RecordError::NotFound { .. })));
         assert!(matches!(resolve(&[]), Err(RecordError::NoProgram)));
+    }
+
+    #[test]
+    fn what_linux_may_know_is_left_to_it_and_its_refusal_explained() {
+        let directory = tempfile::tempdir().unwrap();
+        let make = |name: &str, content: &[u8], mode: u32| {
+            let path = directory.path().join(name);
+            std::fs::write(&path, content).unwrap();
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+            [path.into_os_string()]
+        };
+        let refused = |errno| std::io::Error::from_raw_os_error(errno);
+        let mut arm = std::fs::read("/proc/self/exe").unwrap()[..4096].to_vec();
+        arm[18] = 183;
+        let (arm, text) = (make("arm", &arm, 0o755), make("text", b"hello", 0o755));
+        assert!(may_start(&arm).is_ok() && may_start(&text).is_ok() && may_start(&["true".into()]).is_ok());
+        let why = not_started(&arm, refused(libc::ENOEXEC));
+        assert!(matches!(why, RecordError::OtherMachine { machine: 183, .. }), "{why}");
+        let why = not_started(&text, refused(libc::ENOEXEC));
+        assert!(matches!(why, RecordError::NotAProgram { .. }), "{why}");
+        let why = not_started(&arm, refused(libc::EAGAIN));
+        assert!(why.to_string().starts_with("cannot start "), "the file has no part in it: {why}");
+        let why = not_started(&["true".into()], refused(libc::ENOENT)).to_string();
+        assert!(why.contains("cannot start true") && why.contains("dynamic linker"), "{why}");
+
+        assert!(matches!(may_start(&[directory.path().into()]), Err(RecordError::IsDirectory { .. })));
+        let plain = make("plain", b"#!/bin/sh\n", 0o644);
+        assert!(matches!(may_start(&plain), Err(RecordError::NotExecutable { .. })));
+        assert!(matches!(may_start(&["/no/such/program".into()]), Err(RecordError::NotFound { .. })));
+        let orphan = make("orphan", b"#!/no/such/interpreter\n", 0o755);
+        assert!(matches!(may_start(&orphan), Err(RecordError::NotFound { .. })));
     }
 
     #[test]

@@ -44,6 +44,7 @@ use emulated::Emulated;
 pub use emulators::{NewerEmulator, newer_emulator};
 use folder::Folder;
 pub use folder::remove_stale;
+pub use launch::{may_start, not_started};
 pub use places::{CodePlace, NoPlace, Places};
 pub use recording::{Recording, Stopper};
 use session::Session;
@@ -196,7 +197,7 @@ pub enum RecordError {
     },
     /// The program is for another processor.
     #[error(
-        "{}: built for another processor ({}); only x86-64 programs can be recorded: build it with cc -m64 on an \
+        "{}: built for another processor ({}); Terrace takes x86-64 programs only: build it with cc -m64 on an \
          x86-64 machine, or with x86_64-linux-gnu-gcc (package gcc-x86-64-linux-gnu) elsewhere",
         .program.display(),
         processor(*.machine)

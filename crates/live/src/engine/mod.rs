@@ -2,10 +2,12 @@
 //! budget.
 
 mod budget;
+mod follow;
 mod pressure;
 mod vmstat;
 
 pub use budget::Allowance;
+pub use follow::Members;
 pub use pressure::Guard;
 pub use vmstat::Vmstat;
 
@@ -20,8 +22,6 @@ use terrace_policy::{MemorySystem, Moment, NextTick, Policy, Report, Signal};
 
 /// How often new and ended processes are looked for.
 const MEMBERSHIP: Duration = Duration::from_millis(500);
-/// How soon a process is looked at again that is about to execute its program.
-const EXEC: Duration = Duration::from_millis(20);
 /// How long orders are carried out before the loop looks around.
 const SLICE: Duration = Duration::from_millis(20);
 /// How often pages are counted where the policy never looks at them itself.
@@ -62,6 +62,7 @@ pub struct Engine {
     world: World,
     policy: Box<dyn Policy>,
     targets: Targets,
+    members: Members,
     source: Option<Box<dyn AccessSource>>,
     cpu: Allowance,
     bandwidth: Allowance,
@@ -159,6 +160,7 @@ impl Engine {
             // Targets that end before the first look were there all the same.
             populated: targets.any(),
             targets,
+            members: Members::default(),
         }
     }
 
@@ -222,49 +224,6 @@ impl Engine {
             *sum += (tier.used.0 >> 12) as f64 * passed.as_secs_f64();
         }
         (self.last_turn, self.last_cpu) = (now, cpu);
-    }
-
-    /// Adopts new processes and lets go of ended ones. Returns false when all have ended.
-    fn follow(&mut self, now: Duration) -> bool {
-        let kernel = self.world.kernel().clone();
-        let pids = match self.targets.now(&*kernel) {
-            Ok(pids) => pids,
-            Err(error) => {
-                tracing::info!(%error, "the targets are gone");
-                return false;
-            }
-        };
-        let mut changed = self.world.renew();
-        for pid in &pids {
-            if !self.world.has(*pid) {
-                match self.world.adopt(*pid) {
-                    Ok(_) => changed = true,
-                    Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-                        tracing::debug!(pid, "not managed before it has executed its program");
-                        self.next_membership = self.next_membership.min(now + EXEC);
-                    }
-                    // Ended meanwhile, or a kernel thread: both have no memory to manage.
-                    Err(error) => tracing::debug!(pid, %error, "not managed"),
-                }
-            }
-        }
-        let ended: Vec<_> = self
-            .world
-            .spaces()
-            .filter(|space| !pids.contains(&space.process.pid))
-            .map(|space| space.id)
-            .collect();
-        changed |= !ended.is_empty();
-        for id in ended {
-            self.world.let_go(id);
-        }
-        if changed {
-            self.next_look = Duration::ZERO;
-            self.count_pause = COUNT_LEAST;
-            self.next_count = now + COUNT_LEAST;
-        }
-        self.populated |= !pids.is_empty();
-        !(self.populated && pids.is_empty())
     }
 
     /// Takes over what the access source has found.
@@ -436,6 +395,11 @@ impl Engine {
     /// The world, to look at.
     pub fn world(&self) -> &World {
         &self.world
+    }
+
+    /// The targets at the last look at them.
+    pub fn members(&self) -> &Members {
+        &self.members
     }
 
     /// Where accesses are seen.

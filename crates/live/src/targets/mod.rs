@@ -1,5 +1,9 @@
 //! Which processes are under management: some by number, trees of them, or a cgroup.
 
+mod first_look;
+
+pub use first_look::{FirstLook, first_look, nothing_managed};
+
 use crate::facts::text;
 use crate::kernel::{Kernel, read_text};
 use std::collections::{BTreeMap, BTreeSet};

@@ -2,6 +2,7 @@
 //! call may fail, stop half way, or find its process ended.
 
 mod chaos;
+mod first_look;
 mod orders;
 mod pause;
 #[path = "../simulated/mod.rs"]

@@ -4,7 +4,7 @@ mod proc;
 
 use super::{Files, Plan};
 use proc::stat;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::time::Duration;
 use terrace_live::kernel::{Advice, Event, Image, Sample};
@@ -63,6 +63,8 @@ pub struct Machine {
     pub random: Random,
     pub clock: Duration,
     pub processes: BTreeMap<u32, Program>,
+    /// Processes of others: they may not be looked into.
+    pub hidden: BTreeSet<u32>,
     /// Pages that were tried to be moved.
     pub attempts: u64,
     /// What sampled events have shown, ever.
@@ -88,6 +90,7 @@ impl Machine {
             random,
             clock: Duration::from_secs(100),
             processes: BTreeMap::new(),
+            hidden: BTreeSet::new(),
             attempts: 0,
             noted: HashMap::new(),
             sampled: Vec::new(),

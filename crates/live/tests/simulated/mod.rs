@@ -177,6 +177,9 @@ impl Kernel for Simulated {
     fn open(&self, pid: u32) -> io::Result<Process> {
         let process = Process { pid, pidfd: None, pagemap: None, image: None, tracker: None };
         let call = self.machine().plan.call;
+        if self.machine().hidden.contains(&pid) {
+            return error(libc::EACCES);
+        }
         let image = self.enter_for(&process, call, &[libc::EPERM, libc::EMFILE])?.image(pid);
         Ok(Process { image, ..process })
     }

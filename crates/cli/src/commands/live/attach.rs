@@ -2,12 +2,14 @@
 
 use super::{Helped, LiveOptions};
 use crate::error::{CommandResult, Failure};
+use crate::progress;
 use clap::Args;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
+use terrace_live::control;
 use terrace_live::kernel::Linux;
-use terrace_live::targets::{self, Selection};
-use terrace_live::{control, folder};
+use terrace_live::targets::{self, FirstLook, Selection};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -69,22 +71,6 @@ impl Arguments {
     }
 }
 
-/// Why no process could be managed, and what would help.
-fn nothing_managed(arguments: &Arguments) -> String {
-    let pids = arguments.pid.iter().chain(&arguments.tree);
-    let mut reasons =
-        pids.filter_map(|pid| Some(format!("process {pid} {}", targets::without_memory(&Linux, *pid)?)));
-    match reasons.next() {
-        Some(reason) => format!("nothing could be managed: {reason}"),
-        None if folder::user() == 0 => {
-            "none of the processes could be looked into: they had ended, or this container may not look into them \
-             (CAP_SYS_PTRACE, CAP_SYS_NICE); -vv shows the kernel's errors"
-                .to_owned()
-        }
-        None => "none of the processes could be looked into; Terrace needs root for processes of others".to_owned(),
-    }
-}
-
 /// Carries out the subcommand.
 pub fn run(arguments: Arguments) -> CommandResult {
     let options = &arguments.options;
@@ -110,20 +96,28 @@ pub fn run(arguments: Arguments) -> CommandResult {
         (None, false) => Selection::Processes(arguments.pid.clone()),
         (None, true) => Selection::Trees(arguments.tree.clone()),
     };
-    let mut session = options.session(selection, Helped::default(), arguments.offload)?;
+    let mut session = options.session(selection.clone(), Helped::default(), arguments.offload)?;
     let control = super::control()?;
     let stop = control.stop.clone();
     let end = super::end_after(arguments.seconds);
     let mut watch = options.watch(&session, &control, arguments.seconds)?;
+    let mut looked = false;
     control::run(&mut session.engine, &control, None, None, |engine| {
         watch.turn(engine);
+        if !std::mem::replace(&mut looked, true) {
+            match targets::first_look(&selection, engine) {
+                FirstLook::Managed => {}
+                FirstLook::Warning(what) => progress::note(&what),
+                FirstLook::Nothing => stop.store(true, Ordering::Relaxed),
+            }
+        }
         if end.is_some_and(|end| Instant::now() >= end) {
-            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            stop.store(true, Ordering::Relaxed);
         }
     });
     super::end(&mut session);
     if session.engine.world().counters().adopted == 0 {
-        return Err(Failure::run(nothing_managed(&arguments)));
+        return Err(Failure::run(targets::nothing_managed(&Linux, &selection)));
     }
     super::conclude(options, &session, &watch, &arguments.targets())
 }

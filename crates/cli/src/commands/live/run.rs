@@ -1,7 +1,7 @@
 //! `terrace run`: starts a command with a policy at work on it.
 
 use super::{Helped, LiveOptions};
-use crate::error::{CommandResult, Failure};
+use crate::error::{Blame, CommandResult, Failure};
 use crate::options::parse_machine;
 use crate::progress;
 use clap::{Args, ValueEnum};
@@ -160,6 +160,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
         return arguments.options.results.print(|| found.to_text());
     }
     let options = &arguments.options;
+    terrace_recorder::may_start(&arguments.command).or_usage()?;
     let (managed, help) = if arguments.sample_faults {
         (Managed::Sampled, Some(Help::start_with_sampler()))
     } else if arguments.track_accesses {
@@ -206,7 +207,8 @@ pub fn run(arguments: Arguments) -> CommandResult {
     );
     let name = arguments.command[0].to_string_lossy().into_owned();
     let child = launch::launch(&arguments.command, &session.new_pages, &environment)
-        .map_err(|error| Failure::usage(format!("{name}: {error}")))?;
+        .map_err(|error| terrace_recorder::not_started(&arguments.command, error))
+        .or_usage()?;
     let pid = child.id();
     session.engine.add(pid);
     let children = control::wait_for_children();
