@@ -16,8 +16,8 @@ pub enum ConvertError {
     Trace(#[from] WriteError),
 }
 
-/// Writes all of `source` to a Terrace trace at `path`, which is there whole or not at all: a file that was there before stays
-/// as it was until then. Pipes and devices are written in place.
+/// Writes all of `source` to a Terrace trace at `path`, which is there whole or not at all: a file that was there before
+/// stays as it was until then. Pipes and devices are written in place.
 ///
 /// # Errors
 /// As [`EventSource::next_batch`] and [`TraceWriter`].
