@@ -23,6 +23,12 @@ pub fn prepare(options: &InputOptions, recording: &RecordingOptions) -> Result<V
     }
     let recording = recording.to_record_options();
     if options.command.is_empty() {
+        // An input that was forgotten, and not none: a shell's variable was empty.
+        if std::env::args_os().next_back().is_some_and(|last| last == "--") {
+            return Err(Failure::usage(
+                "no command stands after --; give the program to record there, or leave -- out",
+            ));
+        }
         if let Some(word) = recording_words(&recording).first() {
             return Err(Failure::usage(format!("{word} applies to a recorded command; add one after --")));
         }

@@ -10,9 +10,18 @@ const INTERRUPTED: i32 = 130;
 /// command is in, and a user's second Ctrl-C comes later.
 const ONE_REQUEST: Duration = Duration::from_millis(150);
 
+/// What the first signal leaves of a command's work.
+#[derive(Clone, Copy)]
+pub enum Leaves {
+    /// What is complete.
+    Complete,
+    /// Nothing: there is one answer, which needs everything.
+    Nothing,
+}
+
 /// Takes over the signals for the rest of the process. Returns the request to stop that they set. `tell` shows the user what
 /// the first signal does.
-pub fn install(tell: impl Fn(&str) + Send + 'static) -> Stop {
+pub fn install(leaves: Leaves, tell: impl Fn(&str) + Send + 'static) -> Stop {
     let stop = Stop::new();
     let asked = stop.clone();
     let mut first: Option<Instant> = None;
@@ -24,7 +33,10 @@ pub fn install(tell: impl Fn(&str) + Send + 'static) -> Stop {
         if asked.request() {
             std::process::exit(INTERRUPTED);
         }
-        tell("stopping; what is complete is kept (again: stop at once)");
+        tell(match leaves {
+            Leaves::Complete => "stopping; what is complete is kept (again: stop at once)",
+            Leaves::Nothing => "stopping; there is no answer yet, so nothing is kept (again: stop at once)",
+        });
     };
     if let Err(error) = ctrlc::set_handler(handler) {
         // Without the handler Ctrl-C still ends the process, only less gracefully.

@@ -12,6 +12,7 @@ use terrace_recorder::{Every, RecordOptions};
 use terrace_report::Columns;
 use terrace_sim::Fidelity;
 use terrace_study::catalog::Listed;
+use terrace_study::designs::LARGEST_TIME_SCALE;
 use terrace_study::{Changes, Setting, Simulation, Trained};
 
 pub use terrace_study::designs::parse_set;
@@ -142,7 +143,7 @@ pub struct DesignOptions {
     /// N: for a run that is shorter than the service it stands for
     // `hasten` was its name.
     #[arg(long, alias = "hasten", value_name = "N", default_value_t = 1,
-          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(LARGEST_TIME_SCALE)))]
     pub time_scale: u32,
 }
 
@@ -379,7 +380,7 @@ fn parse_table(text: &str) -> Result<OutputFile, String> {
 }
 
 /// As [`parse_count`], of at least one.
-fn parse_some(text: &str) -> Result<u64, String> {
+pub fn parse_some(text: &str) -> Result<u64, String> {
     match parse_count(text)? {
         0 => Err("0 leaves nothing; give at least 1".to_owned()),
         count => Ok(count),

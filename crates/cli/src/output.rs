@@ -81,6 +81,12 @@ pub fn try_to_write_all(arguments: &ArgMatches) -> CommandResult {
             terrace_report::try_to_write(file).map_err(refused)?;
         }
         for folder in values::<OutputFolder>(arguments, id) {
+            if folder.0.as_os_str() == "-" {
+                return Err(Failure::usage(
+                    "-: what is written are several files, which standard output does not take; name a directory (one of \
+                     this name: ./-)",
+                ));
+            }
             terrace_report::try_to_write_into(folder).map_err(refused)?;
         }
     }

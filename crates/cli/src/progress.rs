@@ -1,5 +1,6 @@
 //! Progress on stderr: rate and remaining time, for what takes over two seconds, and only on a terminal.
 
+use crate::interrupt::{self, Leaves};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::sync::OnceLock;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -94,7 +95,12 @@ pub struct Terminal {
 impl Terminal {
     /// Takes over the signals for the rest of the process.
     pub fn install() -> Terminal {
-        Terminal { stop: crate::interrupt::install(note) }
+        Terminal { stop: interrupt::install(Leaves::Complete, note) }
+    }
+
+    /// As [`Terminal::install`], for a command that has one answer or none.
+    pub fn for_an_answer() -> Terminal {
+        Terminal { stop: interrupt::install(Leaves::Nothing, note) }
     }
 }
 

@@ -155,6 +155,28 @@ fn what_a_command_did_until_it_was_stopped_is_kept() {
 }
 
 #[test]
+fn what_is_said_of_a_stop_is_true_of_the_command() {
+    for (before, kept) in [
+        (&["compare", "native-4k"][..], true),
+        (&["advise"], false),
+        (&["advise", "--pages"], false),
+        (&["tune", "nimble"], false),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let child = start(&[before, &["-v", "--workload", ENDLESS]].concat(), folder.path());
+        wait_until("it runs", || {
+            ["run begins", "footprint begins"].iter().any(|begin| said(folder.path()).contains(begin))
+        });
+        interrupt(&child);
+        let output = child.wait_with_output().unwrap();
+        let message = said(folder.path());
+        assert_eq!(output.status.code(), Some(1), "{before:?}: {message}");
+        assert_eq!(message.contains("stopping; what is complete is kept"), kept, "{before:?}: {message}");
+        assert_eq!(message.contains("so nothing is kept"), !kept, "{before:?}: {message}");
+    }
+}
+
+#[test]
 fn a_second_interrupt_ends_at_once() {
     let folder = tempfile::tempdir().unwrap();
     // A native run cannot be stopped in the middle, so only the second signal ends it.

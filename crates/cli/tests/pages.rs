@@ -39,6 +39,18 @@ fn a_program_that_allocates_and_frees_wants_huge_pages() {
     assert!(advice.starts_with("Turn huge pages on"), "{advice}");
 }
 
+#[test]
+fn an_input_without_accesses_has_no_verdict() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("idle.trace");
+    TraceWriter::create(&trace, &Header::default()).unwrap().finish().unwrap();
+    for fidelity in ["full", "translation"] {
+        let arguments = ["advise", "--pages", "--fidelity", fidelity, "--trace"];
+        let message = stderr(terrace().args(arguments).arg(&trace), 1);
+        assert!(message.contains("idle touches no memory"), "{message}");
+    }
+}
+
 /// A trace, written access by access.
 struct Recording {
     writer: TraceWriter,

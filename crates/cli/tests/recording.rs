@@ -130,7 +130,9 @@ fn a_full_disk_does_the_program_no_harm() {
     }
     let record = format!("{mount} && exec \"$0\" record -o disk/x.trace -- bash -c \"$1\"");
     let message = stderr(&mut run(&record), 1);
-    assert!(message.contains("No space left on device"), "{message}");
+    assert!(message.contains("No space left on device (os error 28)"), "{message}");
+    assert!(message.contains("; free some space, or write to another disk"), "{message}");
+    assert_eq!(message.matches("No space left").count(), 1, "{message}");
     assert_job_done(folder.path());
 }
 
@@ -190,7 +192,10 @@ fn why_a_program_cannot_be_recorded_is_said() {
     record("a directory, not a program");
     std::fs::remove_dir(&program).unwrap();
     std::fs::write(&program, "#!/bin/sh\n").unwrap();
-    record("no permission to execute it");
+    record(&format!(
+        "no permission to execute it; if it is a program, allow that with: chmod +x {}",
+        program.display()
+    ));
     let mut arm = std::fs::read("/proc/self/exe").unwrap();
     arm.truncate(4096);
     for (number, name) in [(3, "i386"), (183, "arm64")] {
@@ -205,6 +210,80 @@ fn why_a_program_cannot_be_recorded_is_said() {
     std::fs::remove_file(&program).unwrap();
     common::compile(&program, "int main(void) { return 0; }\n", &["-fsanitize=address"]);
     record("AddressSanitizer");
+}
+
+#[test]
+fn a_directory_by_its_name_alone_is_no_missing_program() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("parts")).unwrap();
+    for name in [".", "parts"] {
+        let mut command = terrace();
+        command.current_dir(folder.path()).args(["record", "-o", "x.trace", "--", name]);
+        let message = stderr(&mut command, 2);
+        assert!(message.contains(&format!("{name}: a directory, not a program")), "{message}");
+    }
+}
+
+#[test]
+fn a_recording_without_an_access_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    for (options, said) in [
+        (
+            &["--region"][..],
+            "true: no access was recorded: --region keeps what lies between the program's markers",
+        ),
+        (&["--skip", "1e12"], "true: no access was recorded: --skip leaves out the first 1000000000000"),
+    ] {
+        let mut command = terrace();
+        command
+            .current_dir(folder.path())
+            .args(["record", "-o", "x.trace"])
+            .args(options)
+            .args(["--", "true"]);
+        let message = stderr(&mut command, 0);
+        assert!(message.contains(said) && message.contains(" 0 accesses"), "{message}");
+    }
+}
+
+#[test]
+fn an_answer_about_a_program_that_failed_ends_with_1() {
+    let folder = tempfile::tempdir().unwrap();
+    for arguments in [
+        &["advise", "--policies", "first-touch", "--seeds", "1", "--no-intervals"][..],
+        &["advise", "--pages", "--policies", "thp", "--no-intervals"],
+        &["tune", "nimble", "--runs", "1", "--parameter", "period"],
+    ] {
+        let mut command = terrace();
+        command.current_dir(folder.path()).args(arguments).args(["--json", "answer.json"]);
+        let ended = command.args(["--limit", "1e5", "--", "sh", "-c", "exit 3"]).output().unwrap();
+        let (text, said) =
+            (String::from_utf8(ended.stdout).unwrap(), String::from_utf8(ended.stderr).unwrap());
+        assert_eq!(ended.status.code(), Some(1), "{arguments:?}: {text}{said}");
+        assert!(text.contains("zen4-cxl"), "the answer is shown: {text}{said}");
+        assert!(
+            said.ends_with("the input ended badly: sh ended with exit status: 3\n"),
+            "{arguments:?}: {said}"
+        );
+        let answer = std::fs::read_to_string(folder.path().join("answer.json")).unwrap();
+        let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
+        assert_eq!(answer["trouble"], "sh ended with exit status: 3");
+    }
+}
+
+#[test]
+fn a_program_that_is_run_for_a_comparison_and_cannot_be_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let compare = |arguments: &[&str]| {
+        let mut command = terrace();
+        command.current_dir(folder.path()).args(["compare", "native-4k", "native-2m"]).args(arguments);
+        let message = stderr(&mut command, 2);
+        assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none(), "{arguments:?} wrote something");
+        message
+    };
+    let message = compare(&["--", "./nosuch"]);
+    assert!(message.contains("./nosuch: no such program"), "{message}");
+    let message = compare(&["--"]);
+    assert!(message.contains("no command stands after --"), "{message}");
 }
 
 #[test]

@@ -61,6 +61,9 @@ fn slices_and_text_hold_the_accesses_asked_for() {
     assert!(message.contains("none is left from number 1000000000 on"), "{message}");
     assert!(!beyond.exists(), "nothing is left behind");
 
+    let none = stderr(terrace().args(["trace", "slice", "--count", "0", "-o"]).arg(&beyond).arg(&trace), 2);
+    assert!(none.contains("--count") && none.contains("give at least 1"), "{none}");
+
     let text =
         |path: &Path| stdout(terrace().args(["trace", "convert", "--to", "text", "-o", "-"]).arg(path));
     let all = text(&trace);
@@ -173,6 +176,34 @@ fn an_input_is_never_overwritten_by_its_own_output() {
         assert!(message.contains("is the input"), "{message}");
     }
     assert!(std::fs::read(&trace).unwrap() == before);
+}
+
+/// Text says at its end how much it holds, and a mistake is found where it stands.
+#[test]
+fn what_is_refused_on_the_way_leaves_the_output_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("lines", "R 1000 8\nW 2000 8\n");
+    write("broken", &("R 1000 8\n".repeat(100_000) + "X\n"));
+    write("kept.trace", "what was there before");
+    for (arguments, said) in [
+        (&["slice", "lines", "--from", "9"][..], "none is left from number 9 on"),
+        (&["slice", "broken", "--from", "9"], "line 100001"),
+        (&["convert", "broken"], "line 100001"),
+    ] {
+        for output in ["kept.trace", "absent.trace"] {
+            let mut command = terrace();
+            command.current_dir(folder.path()).arg("trace").args(arguments).args(["-o", output]);
+            let message = stderr(&mut command, 1);
+            assert!(message.contains(said), "{arguments:?}: {message}");
+        }
+        let mut left: Vec<_> =
+            std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["broken", "kept.trace", "lines"], "{arguments:?}");
+        let kept = std::fs::read_to_string(folder.path().join("kept.trace")).unwrap();
+        assert_eq!(kept, "what was there before", "{arguments:?}");
+    }
 }
 
 /// What Valgrind itself writes is read whole: each of its lines counts, an `M` for a load and a store.

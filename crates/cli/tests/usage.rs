@@ -55,6 +55,26 @@ fn wrong_usage_exits_2_and_says_what_would_be_right() {
     refused(&["reproduce", "ambjx-iwb"], &["did you mean \"ambix-iwb"]);
 }
 
+/// A suggestion is something that the option takes.
+#[test]
+fn a_machine_that_is_not_there_is_nearest_to_a_machine() {
+    let with = |machine: &str, hint: &str| {
+        let said = format!("there is no machine \"{machine}\"{hint}");
+        refused(&["sim", "--design", "native-4k", "--workload", SMALL, "--machine", machine], &[&said]);
+    };
+    with("hree", "; did you mean \"here\"?");
+    with("zen4-cxk", "; did you mean \"zen4-cxl\"?");
+    with("qqqq", "; see terrace machine list");
+}
+
+#[test]
+fn a_folder_is_no_stream_and_a_place_without_files_is_named() {
+    refused(&["compare", "native-4k", "--workload", SMALL, "-o", "-"], &["name a directory", "./-"]);
+    let arguments = ["compare", "native-4k", "--workload", SMALL, "-o", "/proc/none/such"];
+    let message = stderr(terrace().args(arguments), 1);
+    assert!(message.contains("/proc takes no files; choose another directory"), "{message}");
+}
+
 #[test]
 fn a_program_without_its_dashes_is_recognized() {
     refused(&["compare", "ls"], &["\"ls\"", "terrace compare -- ls"]);

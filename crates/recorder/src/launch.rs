@@ -193,7 +193,11 @@ fn find(name: &OsStr) -> Result<PathBuf, RecordError> {
     }
     // As the C library does where there is none.
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
-    let mut refusal = RecordError::NotFound { program: name.to_owned() };
+    let here = Path::new(name);
+    let mut refusal = match here.is_dir() {
+        true => RecordError::IsDirectory { path: here.to_owned() },
+        false => RecordError::NotFound { program: name.to_owned() },
+    };
     for candidate in std::env::split_paths(&path).map(|directory| directory.join(name)) {
         match check_program(&candidate) {
             Ok(()) => return Ok(candidate),
@@ -203,6 +207,16 @@ fn find(name: &OsStr) -> Result<PathBuf, RecordError> {
         }
     }
     Err(refusal)
+}
+
+/// A path as a word of a shell's command.
+pub(crate) fn quoted(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+,:@%=".contains(letter);
+    match text.chars().all(is_plain) {
+        true => text.into_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
 }
 
 /// Whether this user may execute the file.

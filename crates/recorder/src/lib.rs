@@ -178,8 +178,9 @@ pub enum RecordError {
     },
     /// The file may not be executed.
     #[error(
-        "{}: no permission to execute it; if it is a program, allow that with: chmod +x FILE",
-        .program.display()
+        "{}: no permission to execute it; if it is a program, allow that with: chmod +x {}",
+        .program.display(),
+        launch::quoted(.program)
     )]
     NotExecutable {
         /// The file.

@@ -136,7 +136,14 @@ fn prepare(path: &Path, content: &[u8]) -> Result<NamedTempFile, WriteError> {
     }
     // tempfile's error names its temporary path, which means nothing to the user.
     let plain = |error: io::Error| error.raw_os_error().map_or(error, io::Error::from_raw_os_error);
-    let mut file = builder.tempfile_in(directory).map_err(|e| failed(io::Error::from(plain(e).kind())))?;
+    let refused = |error: io::Error| match plain(error).kind() {
+        // As /proc does.
+        io::ErrorKind::NotFound if directory.is_dir() => {
+            io::Error::other(format!("{} takes no files; choose another directory", directory.display()))
+        }
+        kind => io::Error::from(kind),
+    };
+    let mut file = builder.tempfile_in(directory).map_err(|error| failed(refused(error)))?;
     file.as_file_mut().write_all(content).and_then(|()| file.as_file().sync_all()).map_err(failed)?;
     Ok(file)
 }

@@ -33,7 +33,7 @@ const DECISIVE: [(&str, bool); 3] =
 /// Faults that differ by a smaller share come from the same calls for memory: they are less than that share of the time.
 const SAME_FAULTS: f64 = 0.02;
 
-/// A program that takes less processor time than this is mostly its own start.
+/// A program that takes less processor time than this is so short that its start weighs.
 const SHORT: f64 = 0.05;
 
 /// The question: a program, and how often it is run.
@@ -205,11 +205,13 @@ impl Compared {
             }
             Agreement::Undecided => "The measurement does not tell faster from slower",
         };
+        let error = self.error * 100.0;
+        let said = format!("{verdict}. The predicted speed-up is off by {error:+.1} %.");
         format!(
-            "Measured:   {}\nPredicted:  {}\n\n{verdict}; its speed-up is off by {:+.1} %.\n",
+            "Measured:   {}\nPredicted:  {}\n\n{}\n",
             interval(&self.measured),
             interval(&self.predicted),
-            self.error * 100.0
+            text::wrap(&said, 80).join("\n")
         )
     }
 }
@@ -365,10 +367,6 @@ fn simulate(
         let jobs = of_it.iter().map(|job| jobs[*job].clone()).collect();
         let result = run::all_pairs(vec![(input, jobs)], &settings).pop().ok_or_else(stopped)?;
         let ending = result.ending.wait(&name, progress);
-        // A recording that was cut says nothing of the whole run.
-        if progress.stop().requested() {
-            return Err(stopped());
-        }
         if let Some(failure) = result.failures.into_iter().chain(ending).next() {
             return Err(Error::failed(failure));
         }
@@ -378,6 +376,8 @@ fn simulate(
         program = name;
     }
     let all: Option<Vec<Simulated>> = simulated.into_iter().collect();
+    // A recording that was cut says nothing of the whole run.
+    let all = all.filter(|_| !progress.stop().requested());
     Ok((program, all.ok_or_else(stopped)?))
 }
 

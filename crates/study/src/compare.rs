@@ -160,7 +160,7 @@ impl Comparison {
     /// part of the result.
     ///
     /// # Errors
-    /// As [`Comparison::check`], and inputs whose footprint cannot be measured.
+    /// As [`Comparison::check`], a program that cannot be recorded, and inputs whose footprint cannot be measured.
     pub fn run(mut self, progress: &dyn Progress) -> Result<ComparisonResult, Error> {
         self.prepare_inputs()?;
         let chosen = self.chosen()?;
@@ -196,6 +196,9 @@ impl Comparison {
         if self.inputs.is_empty() {
             self.inputs =
                 defaults::INPUTS.iter().map(|spec| Input::workload(spec)).collect::<Result<_, _>>()?;
+        }
+        for input in &mut self.inputs {
+            input.prepare()?;
         }
         input::name_apart(&mut self.inputs);
         // A program that runs now cannot wait; files and workloads can.

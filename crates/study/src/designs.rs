@@ -4,7 +4,7 @@ use crate::Error;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
-use terrace_sim::design::{Library, Resolved};
+use terrace_sim::design::{DesignError, Library, Resolved};
 
 /// A parameter, its new value, and the design that it is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,6 +72,9 @@ pub fn parse_set(text: &str) -> Result<(String, String), String> {
     }
 }
 
+/// The largest [`Changes::time_scale`] that the commands take.
+pub const LARGEST_TIME_SCALE: u32 = 1_000_000;
+
 /// What designs are put on, and what is changed in them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changes {
@@ -138,7 +141,8 @@ impl Changes {
         let changes = Changes { machine, sets: self.sets_of(word), time_scale: self.time_scale };
         let library = Library::embedded();
         let sets: Vec<_> = changes.sets.iter().map(Setting::pair).collect();
-        let mut design = library.design(word, changes.machine.as_deref(), &sets)?;
+        let design = library.design(word, changes.machine.as_deref(), &sets);
+        let mut design = design.map_err(with_advice)?;
         if let Some(policy) = &design.design.os.policy
             && let Some(renamed) = terrace_policy::find(&policy.name)?.renamed(&policy.name)
         {
@@ -157,6 +161,15 @@ impl Changes {
         }
         design.design.check_aged_memory().map_err(Error::request)?;
         Ok(Job { word: word.to_owned(), words: changes.to_words(), design })
+    }
+}
+
+/// Whoever makes the first tier small has often not thought of what the machine reserves of it.
+fn with_advice(error: DesignError) -> Error {
+    let text = error.to_string();
+    match text.contains("os.reserved: ") && text.contains(" leaves nothing of ") {
+        true => Error::request(format!("{text}; reserve less of it, as with --set os.reserved=\"0 B\"")),
+        false => error.into(),
     }
 }
 
@@ -204,6 +217,18 @@ mod tests {
         assert_eq!(changes.sets_of("ambix")[1], Setting::of_all("os.policy.period", "1 s"));
         assert!(changes.check_names(["nimble", "ambix"]).is_ok());
         assert!(changes.check_names(["nimble"]).is_err());
+    }
+
+    #[test]
+    fn a_tier_smaller_than_what_is_reserved_of_it_is_told_what_to_set() {
+        let small = |more: &[(&str, &str)]| {
+            let sets = [("tier.dram.capacity", "256 MiB")].iter().chain(more);
+            let sets = sets.map(|(key, value)| Setting::of_all(*key, *value)).collect();
+            Changes { sets, ..Changes::default() }.resolve("native-4k", Some("zen4-cxl"))
+        };
+        let said = small(&[]).unwrap_err().to_string();
+        assert!(said.contains("os.reserved: ") && said.ends_with("--set os.reserved=\"0 B\""), "{said}");
+        assert!(small(&[("os.reserved", "0 B")]).is_ok());
     }
 
     #[test]

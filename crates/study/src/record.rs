@@ -25,8 +25,8 @@ pub struct Recorded {
 /// An input that cannot be opened, a trace that cannot be written.
 pub fn write_trace(mut input: Input, path: &Path, progress: &dyn Progress) -> Result<Recorded, Error> {
     let settings = Settings::new(Simulation::default(), progress);
-    let name = input.name.clone();
-    let stop = input.stop(&settings.stop);
+    let (name, is_live) = (input.name.clone(), input.is_live());
+    let (stop, options) = (input.stop(&settings.stop), input.words());
     let created = input.prepare()?.map(|header| TraceWriter::create(path, &header)).transpose()?;
     let opened = input.open(&settings);
     if opened.is_err() && created.is_some() && path.is_file() {
@@ -58,30 +58,109 @@ pub fn write_trace(mut input: Input, path: &Path, progress: &dyn Progress) -> Re
     drop(source);
     // Also after a failure: what came before it is whole.
     match written.and_then(|()| writer.finish()) {
-        Ok(summary) => Ok(Recorded { summary, ending, failure }),
+        Ok(summary) => {
+            if is_live && failure.is_none() && summary.totals.accesses == 0 {
+                progress.note(&nothing_recorded(&name, &options));
+            }
+            Ok(Recorded { summary, ending, failure })
+        }
         Err(error) => {
-            progress.note(&format!("the recording ends here: {error}"));
+            // Why is what the command ends with, when the program is over.
+            progress.note("the recording ends here: the trace cannot be written any further");
             ending.wait(&name, progress);
             Err(error.into())
         }
     }
 }
 
-/// A live command into a trace in `folder`, as an input that can be read many times.
+/// Why a recording with these options may have no access, and what to do.
+fn nothing_recorded(name: &str, options: &[String]) -> String {
+    let mut options = options.iter().take_while(|word| *word != "--");
+    let mut why = Vec::new();
+    while let Some(option) = options.next() {
+        match option.as_str() {
+            "--region" => why.push(
+                "--region keeps what lies between the program's markers, and it made no access there; mark the region \
+                 (terrace/marker.h), or leave --region out"
+                    .to_owned(),
+            ),
+            "--skip" => why.push(format!(
+                "--skip leaves out the first {}, and it made no more; skip fewer",
+                options.next().map_or("", String::as_str)
+            )),
+            _ => {}
+        }
+    }
+    if why.is_empty() {
+        why.push("the program made no access that was seen".to_owned());
+    }
+    format!("{name}: no access was recorded: {}", why.join("; "))
+}
+
+/// A live command into a trace in `folder`, as an input that can be read many times, and how the program ended, if not
+/// well: what it did until then is an input all the same.
 ///
 /// # Errors
 /// As [`write_trace`], and a recording that fails.
-pub fn once(input: Input, folder: &Path, progress: &dyn Progress) -> Result<Input, Error> {
+pub fn once(input: Input, folder: &Path, progress: &dyn Progress) -> Result<(Input, Option<String>), Error> {
+    if !input.is_live() {
+        return Ok((input, None));
+    }
     let name = input.name.clone();
     let path = folder.join("recorded.trace");
     let Recorded { summary, ending, failure } = write_trace(input, &path, progress)?;
     if let Some(error) = failure {
         return Err(Error::Read(error));
     }
-    if let Some(trouble) = ending.wait(&name, progress) {
-        // What it did until then is an input all the same.
-        progress.note(&trouble);
+    let trouble = ending.wait(&name, progress);
+    if let Some(trouble) = &trouble {
+        progress.note(trouble);
     }
     progress.note(&format!("{name}: {} accesses recorded", figures::short(summary.totals.accesses as f64)));
-    Input::recorded(&path, &name)
+    Ok((Input::recorded(&path, &name)?, trouble))
+}
+
+/// Refuses to call an answer good whose program ended with `trouble`; asked after the answer was shown.
+///
+/// # Errors
+/// How the program ended, if not well.
+pub fn check_ending(trouble: Option<&str>) -> Result<(), Error> {
+    trouble.map_or(Ok(()), |trouble| {
+        Err(Error::failed(format!("the answer is complete, but the input ended badly: {trouble}")))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn why_nothing_was_recorded_is_in_the_options() {
+        let why = |options: &[&str]| {
+            nothing_recorded("app", &options.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
+        };
+        let region = why(&["--region", "--", "app", "--skip", "3"]);
+        assert!(
+            region.starts_with("app: no access was recorded: --region keeps what lies between"),
+            "{region}"
+        );
+        assert!(region.contains("terrace/marker.h") && !region.contains("--skip"), "{region}");
+        let skip = why(&["--skip", "1000", "--", "app", "--region"]);
+        assert!(
+            skip.ends_with("--skip leaves out the first 1000, and it made no more; skip fewer"),
+            "{skip}"
+        );
+        assert!(why(&["--", "app"]).ends_with("the program made no access that was seen"));
+    }
+
+    #[test]
+    fn an_answer_of_a_program_that_failed_is_no_success() {
+        assert!(check_ending(None).is_ok());
+        let error = check_ending(Some("app ended with exit status: 3")).unwrap_err();
+        assert!(!error.is_request());
+        assert!(
+            error.to_string().ends_with("the input ended badly: app ended with exit status: 3"),
+            "{error}"
+        );
+    }
 }

@@ -1,6 +1,6 @@
 //! Runs designs on inputs and turns the outcomes into run records.
 
-use crate::designs::Job;
+use crate::designs::{Job, LARGEST_TIME_SCALE};
 use crate::fanout::{Branch, FanOut, Observer};
 use crate::figures;
 use crate::first_pass;
@@ -231,15 +231,28 @@ fn too_short(design: &Design, run: &RunRecord, settings: &Settings<'_>) -> Optio
     let policy = &design.os.policy.as_ref()?.name;
     (run.is_timed() && periods < FEW_PERIODS).then(|| {
         format!(
-            "{policy} acts in periods of up to {}, of which the run holds fewer than {FEW_PERIODS}: too few to judge it by; simulate \
-             more, or shorten them with --time-scale",
+            "{policy} acts in periods of up to {}, of which the run holds fewer than {FEW_PERIODS}: too few to judge it by; {}",
             figures::time(period),
+            match time_scale_for(periods) > u64::from(LARGEST_TIME_SCALE) {
+                true => "simulate more",
+                false => "simulate more, or shorten them with --time-scale",
+            },
         )
     })
 }
 
+/// What to do so that a run which holds `periods` of its policy under this time scale holds enough: `more`, or a larger time
+/// scale where there is one.
+pub fn longer(more: &str, time_scale: u32, periods: f64) -> String {
+    let needed = u64::from(time_scale) * time_scale_for(periods);
+    match needed > u64::from(LARGEST_TIME_SCALE) {
+        true => more.to_owned(),
+        false => format!("{more}, or try --time-scale {needed}"),
+    }
+}
+
 /// What to divide periods by so that a run which holds `periods` of them holds enough.
-pub fn time_scale_for(periods: f64) -> u64 {
+fn time_scale_for(periods: f64) -> u64 {
     let factor = 2.0 * FEW_PERIODS / periods.max(1e-6);
     // One digit: nobody needs 173.
     let magnitude = 10f64.powf(factor.log10().floor());
@@ -467,4 +480,17 @@ fn observe(
         accesses += batch.len() as u64;
         task.advance(batch.len() as u64, &|| share(source_progress, &header, accesses));
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_scale_that_no_command_takes_is_not_suggested() {
+        assert_eq!(longer("record more", 1, 2.0), "record more, or try --time-scale 10");
+        assert_eq!(longer("record more", 100_000, 2.0), "record more, or try --time-scale 1000000");
+        assert_eq!(longer("record more", 200_000, 2.0), "record more");
+        assert_eq!(longer("record more", 1, 1e-9), "record more");
+    }
 }

@@ -124,6 +124,7 @@ pub fn name_at(design: &str, share: f64) -> String {
 /// An input that cannot be read twice, or does not fit the machine.
 pub fn resident(all_fast: &Job, input: &Input, why: &str, settings: &Settings<'_>) -> Result<Bytes, Error> {
     let name = format!("{}, footprint", input.name);
+    tracing::info!(input = input.name, "footprint begins");
     let (mut source, _) = input.again(why)?.open(settings)?;
     let mut watched = Watched::new(&name, source.as_mut(), settings.progress);
     let options = Options { fidelity: Fidelity::Pages, ..settings.options() };

@@ -9,6 +9,7 @@ use crate::shares::parse_share;
 use clap::Args;
 use terrace_study::advise::{Advise, POLICIES};
 use terrace_study::pages::AdvisePages;
+use terrace_study::record::check_ending;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -106,7 +107,7 @@ fn parse_bloat(text: &str) -> Result<f64, String> {
 
 /// Carries out the search.
 pub fn run(arguments: Arguments) -> CommandResult {
-    let terminal = Terminal::install();
+    let terminal = Terminal::for_an_answer();
     let (changes, simulation) =
         (arguments.study.designs.changes(), arguments.study.simulation.to_simulation());
     let input = || {
@@ -117,7 +118,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
             "compare takes several",
         )
     };
-    let text = if arguments.pages {
+    let (text, trouble) = if arguments.pages {
         let question = AdvisePages {
             changes,
             simulation,
@@ -129,7 +130,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
         question.check()?;
         let advice = question.run(input()?, &terminal)?;
         arguments.study.results.write_rows(&advice, "ways")?;
-        advice.to_text()
+        (advice.to_text(), advice.trouble)
     } else {
         let named = !arguments.policies.is_empty();
         let question = Advise {
@@ -147,7 +148,8 @@ pub fn run(arguments: Arguments) -> CommandResult {
         question.check()?;
         let advice = question.run(input()?, &terminal)?;
         arguments.study.results.write_rows(&advice, "policies")?;
-        advice.to_text()
+        (advice.to_text(), advice.trouble)
     };
-    arguments.study.results.print(|| text)
+    arguments.study.results.print(|| text)?;
+    Ok(check_ending(trouble.as_deref())?)
 }

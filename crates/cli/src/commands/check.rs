@@ -54,7 +54,7 @@ pub fn run(mut arguments: Arguments) -> CommandResult {
     if arguments.designs.machine.is_none() {
         arguments.designs.machine = Some(crate::options::parse_machine("here").map_err(Failure::usage)?);
     }
-    let terminal = Terminal::install();
+    let terminal = Terminal::for_an_answer();
     let check = Check {
         command: arguments.command,
         pairs: arguments.pairs,

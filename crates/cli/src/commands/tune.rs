@@ -8,6 +8,7 @@ use crate::shares::{parse_fast_share, parse_share};
 use clap::Args;
 use std::path::Path;
 use terrace_study::Input;
+use terrace_study::record::check_ending;
 use terrace_study::tune::Tune;
 
 const EXAMPLES: &str = "\
@@ -86,7 +87,7 @@ fn parse_range(text: &str) -> Result<(String, String, String), String> {
 
 /// Carries out the search.
 pub fn run(arguments: Arguments) -> CommandResult {
-    let terminal = Terminal::install();
+    let terminal = Terminal::for_an_answer();
     let tune = Tune {
         policy: arguments.policy,
         changes: arguments.study.designs.changes(),
@@ -119,7 +120,8 @@ pub fn run(arguments: Arguments) -> CommandResult {
     }
     let tuned = tune.run(input, others, &terminal)?;
     arguments.study.results.write_rows(&tuned, "parameters")?;
-    arguments.study.results.print(|| tuned.to_text())
+    arguments.study.results.print(|| tuned.to_text())?;
+    Ok(check_ending(tuned.trouble.as_deref())?)
 }
 
 #[cfg(test)]

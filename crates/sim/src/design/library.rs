@@ -70,6 +70,10 @@ fn policy_file(name: &str) -> Option<File> {
     Some(File { name: name.to_owned(), shown: format!("policy {name}"), text: text.into(), directory: None })
 }
 
+fn is_path(name_or_path: &str) -> bool {
+    name_or_path.ends_with(".toml") || name_or_path.contains(['/', '\\'])
+}
+
 /// What to do with each file that another extends, given the files on the way to it.
 type Visit<'a> = dyn FnMut(&File, &mut Vec<String>) -> Result<(), DesignError> + 'a;
 
@@ -136,13 +140,15 @@ impl Library {
         let mut machines = Vec::new();
         self.collect(&top, &mut Vec::new(), &mut designs, &mut machines)?;
         let top_is_machine = designs.is_empty();
-        let machine_file = match (machine, machines.as_slice()) {
-            (Some(asked), _) if top_is_machine && self.find(asked, None)?.shown != top.shown => {
+        let asked_file = machine.map(|asked| self.find_machine(asked)).transpose()?;
+        let machine_file = match (asked_file, machines.as_slice()) {
+            (Some(asked), _) if top_is_machine && asked.shown != top.shown => {
                 return Err(DesignError::new(format!(
-                    "\"{name_or_path}\" is a machine, not a design, and cannot stand on machine \"{asked}\""
+                    "\"{name_or_path}\" is a machine, not a design, and cannot stand on machine \"{}\"",
+                    machine.unwrap_or(&asked.name)
                 )));
             }
-            (Some(asked), _) => self.find(asked, None)?,
+            (Some(asked), _) => asked,
             (None, [one]) => one.clone(),
             (None, []) => self.find(DEFAULT_MACHINE, None)?,
             (None, [first, second, ..]) => {
@@ -245,7 +251,7 @@ impl Library {
 
     /// The file of a name or path, seen from the directory of the file that mentions it.
     fn find(&self, name_or_path: &str, from: Option<&Path>) -> Result<File, DesignError> {
-        if name_or_path.ends_with(".toml") || name_or_path.contains(['/', '\\']) {
+        if is_path(name_or_path) {
             let path = from.map_or_else(|| PathBuf::from(name_or_path), |from| from.join(name_or_path));
             // Without the dots, so that one file has one name.
             let path: PathBuf = path.components().collect();
@@ -266,6 +272,23 @@ impl Library {
             };
             DesignError::new(format!("there is no machine, design or policy \"{name_or_path}\"{hint}"))
         })
+    }
+
+    /// As [`Library::find`], where only a machine will do: no other name is suggested.
+    fn find_machine(&self, name_or_path: &str) -> Result<File, DesignError> {
+        let found = self.find(name_or_path, None);
+        if found.is_ok() || is_path(name_or_path) {
+            return found;
+        }
+        let machines = self.machine_names();
+        // A front door's word for the machine that it runs on.
+        let names = machines.iter().map(|machine| machine.name.as_str()).chain(["here"]);
+        let names = names.filter(|name| *name != name_or_path);
+        let hint = match nearest(name_or_path, names) {
+            None => "; see terrace machine list".to_owned(),
+            near => did_you_mean(near),
+        };
+        Err(DesignError::new(format!("there is no machine \"{name_or_path}\"{hint}")))
     }
 
     /// Gathers the design layers below and including `file`, bottom first, and the machines they stand on.

@@ -85,10 +85,11 @@ impl Advise {
         let (all_fast, prices) = self.checked()?;
         let folder = tempfile::tempdir().map_err(Error::Folder)?;
         let live = input.is_live();
-        let input = if live { record::once(input, folder.path(), progress)? } else { input };
+        let (input, trouble) = record::once(input, folder.path(), progress)?;
         let settings = Settings { hints: self.hints.clone(), ..Settings::new(self.simulation, progress) };
         let fastest = all_fast.design.design.tiers[0].name.clone();
-        Question { asked: self, settings: &settings, prices, all_fast, fastest }.answer(&input, live)
+        let question = Question { asked: self, settings: &settings, prices, all_fast, fastest };
+        Ok(MemoryAdvice { trouble, ..question.answer(&input, live)? })
     }
 
     /// The run with everything fast, and the prices of the other tiers.
@@ -190,6 +191,7 @@ impl Question<'_> {
             policies,
             uncertainty: Uncertainty { resolution: asked.resolution, seeds, remarks },
             command,
+            trouble: None,
         })
     }
 
@@ -363,10 +365,10 @@ impl Question<'_> {
             policies.iter().filter(|policy| policy.periods.is_some_and(|n| n < FEW_PERIODS)).collect();
         if let Some(fewest) = short.iter().filter_map(|policy| policy.periods).min_by(f64::total_cmp) {
             let names: Vec<&str> = short.iter().map(|policy| policy.policy.as_str()).collect();
-            let time_scale = u64::from(self.asked.changes.time_scale) * run::time_scale_for(fewest);
+            let longer = run::longer("record more", self.asked.changes.time_scale, fewest);
             remarks.push(format!(
                 "Too short: {} are simulated, fewer than {FEW_PERIODS} periods of {}. That says nothing of them in the \
-                 long run; record more, or try --time-scale {time_scale}.",
+                 long run; {longer}.",
                 figures::time(all_fast.seconds_simulated),
                 names.join(", "),
             ));

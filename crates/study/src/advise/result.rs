@@ -32,6 +32,9 @@ pub struct MemoryAdvice {
     pub uncertainty: Uncertainty,
     /// The command that shows it; none for a recording that was not kept.
     pub command: Option<String>,
+    /// How the recorded program ended, if not well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
 }
 
 /// What a tier's memory costs.

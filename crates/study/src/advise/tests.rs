@@ -43,3 +43,46 @@ fn a_policy_that_refuses_is_asked_once() {
     search.learn(at, Err("no cache".to_owned()), 0.03);
     assert_eq!(search.next(20), None);
 }
+
+fn advice(fast_share: f64, slowdown: f64, interval: Option<[f64; 2]>) -> MemoryAdvice {
+    let best = Placement {
+        policy: "ambix".to_owned(),
+        fast_capacity_share: fast_share,
+        fast_capacity_bytes: (fast_share * 64.0) as u64 * 1024 * 1024,
+        slow_share: 1.0 - fast_share,
+        slow_bytes: (1.0 - fast_share) * 64.0 * 1024.0 * 1024.0,
+        slowdown,
+        slowdown_interval: interval,
+        cost: None,
+        saving: None,
+    };
+    MemoryAdvice {
+        input: "app".to_owned(),
+        machine: "zen4-cxl".to_owned(),
+        machine_tiers: Vec::new(),
+        accesses: 1000,
+        resident_bytes: 64 << 20,
+        scale: 1,
+        tolerated_slowdown: 0.03,
+        prices: Vec::new(),
+        seconds_simulated: 1.0,
+        advice: Some(best),
+        policies: Vec::new(),
+        uncertainty: Uncertainty { resolution: 0.05, seeds: Vec::new(), remarks: Vec::new() },
+        command: None,
+        trouble: None,
+    }
+}
+
+#[test]
+fn the_headline_says_faster_and_slower_and_where_nothing_can_be_slow() {
+    let says = |advice: &MemoryAdvice, part: &str| {
+        let text = advice.to_text().split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains(part), "{text}");
+    };
+    says(&advice(0.5, 0.02, Some([0.01, 0.03])), "with 32.00 MiB fast: 2.0% slower (1.0% to 3.0%).");
+    says(&advice(0.5, -0.001, None), "50% of the memory in use can be slow (32.00 MiB), under ambix");
+    says(&advice(0.5, -0.001, None), "with 32.00 MiB fast: 0.1% faster.");
+    let none = "None of the memory can be slow: of these policies ambix comes nearest, and takes all of it fast (64.00 MiB): 0.0% slower.";
+    says(&advice(1.0, 0.0, None), none);
+}

@@ -2,7 +2,7 @@
 
 use super::{MemoryAdvice, PolicyAdvice};
 use crate::closing;
-use crate::figures::{percent, readable, short, tenth, time};
+use crate::figures::{percent, readable, short, slower, tenth, time};
 use crate::run::FEW_PERIODS;
 use terrace_model::text;
 use terrace_report::machine_sentence;
@@ -32,21 +32,24 @@ impl MemoryAdvice {
         say(&machine_sentence(&self.machine, &self.machine_tiers));
         say("");
         match &self.advice {
+            // The least that is enough is all of it.
+            Some(best) if best.fast_capacity_share >= 1.0 => say(&format!(
+                "None of the memory can be slow: of these policies {} comes nearest, and takes all of it fast ({}): {}.",
+                best.policy,
+                mebibytes(best.fast_capacity_bytes as f64),
+                slower(best.slowdown, best.slowdown_interval),
+            )),
             Some(best) => {
                 let saving = best.saving.map_or(String::new(), |saving| {
                     format!("; it saves {} of the memory's price", tenth(saving))
                 });
-                let ends = best.slowdown_interval.map(|ends| ends.map(tenth));
-                // Ends that are written alike say nothing.
-                let ends = ends.filter(|[low, high]| low != high);
-                let interval = ends.map_or(String::new(), |[low, high]| format!(" ({low} to {high})"));
                 say(&format!(
-                    "{} of the memory in use can be slow ({}), under {} with {} fast: {} slower{interval}{saving}.",
+                    "{} of the memory in use can be slow ({}), under {} with {} fast: {}{saving}.",
                     percent((best.slow_share * 100.0).round() / 100.0),
                     mebibytes(best.slow_bytes),
                     best.policy,
                     mebibytes(best.fast_capacity_bytes as f64),
-                    tenth(best.slowdown),
+                    slower(best.slowdown, best.slowdown_interval),
                 ));
             }
             None => say(&format!(

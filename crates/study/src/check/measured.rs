@@ -86,7 +86,7 @@ impl Native {
         let mut remarks = Vec::new();
         if base.processor_seconds < SHORT {
             remarks.push(format!(
-                "the program takes {:.0} ms of processors, most of it its own start; give it more to do",
+                "the program takes {:.0} ms of processors, so short that its start weighs; give it more to do",
                 base.processor_seconds * 1e3
             ));
         }
@@ -232,6 +232,8 @@ mod tests {
         );
         let text = result.to_text();
         assert!(text.contains("\nhugetlb pool "), "{text}");
+        // Two sentences, each with its subject.
+        assert!(text.contains("is on the right side. The predicted speed-up is off by +0.0 %.\n"), "{text}");
         assert!(
             text.contains(
                 "\nOn the pool's pages, in which 25.0% of its memory lay:\n\nMeasured:   0.750 times"
@@ -252,6 +254,24 @@ mod tests {
         }
         run.stats.count("os.faults", 7, Unit::Count);
         assert_eq!(Simulated::of(&run), Simulated { seconds: 2.6, faults: 7 });
+    }
+
+    #[test]
+    fn few_pairs_of_a_short_program_are_told_within_80_columns() {
+        let pairs = || runs([0.01; 5])[..2].to_vec();
+        let native = Native { runs: vec![pairs(), pairs()], huge_shares: vec![0.0, 1.0] };
+        let simulated = [0.01, 0.0103].map(|seconds| Simulated { seconds, faults: 1 });
+        let program = Program::new(&["true".into()]).unwrap();
+        let result = native.into_result("app".into(), "here".into(), Vec::new(), &simulated, &program, 0);
+        let text = result.to_text();
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        let plain = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let said = "So few pairs do not tell faster from slower: take five or more. The predicted speed-up is off by -2.9 %.";
+        assert!(plain.contains(said), "{text}");
+        assert!(
+            plain.contains("the program takes 10 ms of processors, so short that its start weighs"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -83,8 +83,9 @@ impl AdvisePages {
         // A live input is read once: a command needs no recording beside.
         let live = input.is_live();
         let folder = tempfile::tempdir().map_err(Error::Folder)?;
-        let input = if live { record::once(input, folder.path(), progress)? } else { input };
-        answer(asked, &ways, input, live, &Settings::new(self.simulation, progress))
+        let (input, trouble) = record::once(input, folder.path(), progress)?;
+        let advice = answer(asked, &ways, input, live, &Settings::new(self.simulation, progress))?;
+        Ok(PageAdvice { trouble, ..advice })
     }
 
     fn ways(&self) -> Result<Vec<Way>, Error> {
@@ -117,6 +118,14 @@ fn answer(
     let at = |name: &str| result.runs.iter().position(|run| run.design == name);
     let Some(base) = at(base_name) else { return Err(failed(&result)) };
     let base_run = &result.runs[base];
+    // Nothing can be faster than a run that takes no time.
+    if base_run.accesses == 0 || base_run.seconds_simulated <= 0.0 {
+        let elsewhere = match ways::sizes(base_run) {
+            [0, 0, 0] => "",
+            _ => " in its region of interest; --whole counts all that it does",
+        };
+        return Err(Error::failed(format!("{name} touches no memory{elsewhere}")));
+    }
     let answers: Vec<WayResult> = ways
         .iter()
         .map(|way| match at(&way.name) {
@@ -164,6 +173,7 @@ fn answer(
         page_cache,
         remarks,
         command,
+        trouble: None,
     })
 }
 
@@ -218,10 +228,10 @@ fn remarks(
         let names: Vec<&str> = short.iter().map(|way| way.name.as_str()).collect();
         remarks.push(format!(
             "Too short: {} are simulated, fewer than {FEW_PERIODS} periods of {}. What these would do in the long run is \
-             not in this; record more, or try --time-scale {}.",
+             not in this; {}.",
             figures::time(base.seconds_simulated),
             names.join(", "),
-            u64::from(asked.changes.time_scale) * run::time_scale_for(fewest),
+            run::longer("record more", asked.changes.time_scale, fewest),
         ));
     }
     if asked.simulation.fidelity == Fidelity::Translation {

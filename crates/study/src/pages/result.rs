@@ -38,4 +38,7 @@ pub struct PageAdvice {
     pub remarks: Vec<String>,
     /// The command that shows it; none for a recording that was not kept.
     pub command: Option<String>,
+    /// How the recorded program ended, if not well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
 }

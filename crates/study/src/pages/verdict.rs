@@ -3,7 +3,7 @@
 use super::bounds::Bounds;
 use super::parts::Region;
 use super::ways::{WayFigures, WayResult};
-use crate::figures::{self, percent, readable, share, tenth};
+use crate::figures::{self, faster, percent, readable, share};
 use crate::run::FEW_PERIODS;
 use serde::Serialize;
 use terrace_report::SMALLEST_DIFFERENCE;
@@ -107,7 +107,7 @@ impl Verdict {
                 let reason = format!(
                     "{} makes the run {}, but holds {} more memory, and {} is tolerated (--bloat).",
                     first.name,
-                    faster(most.gain),
+                    faster(most.gain, None),
                     share(most.bloat),
                     percent(bounds.bloat),
                 );
@@ -125,7 +125,7 @@ impl Verdict {
                     "Leave huge pages off for the program as a whole; ask for them (MADV_HUGEPAGE, 1g from hugetlbfs) for \
                      {}: about {}.",
                     listed(&sized),
-                    faster(gain / (1.0 - gain)),
+                    faster(gain / (1.0 - gain), None),
                 );
                 Verdict::off(advice, reason, regions)
             }
@@ -151,12 +151,7 @@ fn is_clear(figures: &WayFigures) -> bool {
 
 /// `19.9% faster`, with the interval where there is one.
 fn between(figures: &WayFigures) -> String {
-    let interval = figures.gain_interval.map(|[low, high]| format!(" ({} to {})", tenth(low), tenth(high)));
-    faster(figures.gain) + &interval.unwrap_or_default()
-}
-
-fn faster(gain: f64) -> String {
-    if gain < 0.0 { format!("{} slower", tenth(-gain)) } else { format!("{} faster", tenth(gain)) }
+    faster(figures.gain, figures.gain_interval)
 }
 
 fn nanoseconds(nanoseconds: u64) -> String {

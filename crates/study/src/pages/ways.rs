@@ -190,7 +190,7 @@ impl WayResult {
 }
 
 /// Most resident bytes, by page size.
-fn sizes(run: &RunRecord) -> [u64; 3] {
+pub(super) fn sizes(run: &RunRecord) -> [u64; 3] {
     PageSize::ALL.map(|size| run.stats.integer(&format!("os.peak_resident_bytes.{size}")))
 }
 

@@ -97,9 +97,10 @@ impl Tune {
     ) -> Result<Tuned, Error> {
         let (space, all_fast, prices) = self.checked()?;
         let folder = tempfile::tempdir().map_err(Error::Folder)?;
-        let input = if input.is_live() { record::once(input, folder.path(), progress)? } else { input };
+        let (input, trouble) = record::once(input, folder.path(), progress)?;
         let settings = Settings { hints: self.hints.clone(), ..Settings::new(self.simulation, progress) };
-        Tuning { asked: self, settings: &settings, prices, all_fast, space }.search(&input, others)
+        let tuning = Tuning { asked: self, settings: &settings, prices, all_fast, space };
+        Ok(Tuned { trouble, ..tuning.search(&input, others)? })
     }
 
     fn checked(&self) -> Result<(Space, Job, Prices), Error> {
@@ -287,6 +288,7 @@ impl Tuning<'_> {
             command: shell_join(
                 self.sets(&best_setting).iter().flat_map(|setting| ["--set".to_owned(), setting.to_string()]),
             ),
+            trouble: None,
         })
     }
 

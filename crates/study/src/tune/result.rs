@@ -49,6 +49,9 @@ pub struct Tuned {
     pub remarks: Vec<String>,
     /// The options that set it, as a shell takes them.
     pub command: String,
+    /// How the recorded program ended, if not well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
 }
 
 /// What a setting achieves.

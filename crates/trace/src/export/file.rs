@@ -41,16 +41,8 @@ impl ExportFile {
     pub fn create(path: &Path) -> io::Result<ExportFile> {
         let target = match fs::metadata(path) {
             Ok(found) if found.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
-            Ok(found) if !found.is_file() => Target::InPlace(fs::OpenOptions::new().write(true).open(path)?),
-            _ => {
-                let mut builder = tempfile::Builder::new();
-                // As any other file the user creates; the user's mask still applies.
-                builder.prefix(".terrace-").permissions(fs::Permissions::from_mode(0o666));
-                // The error names the temporary path, which means nothing to the user.
-                let beside =
-                    builder.tempfile_in(folder_of(path)).map_err(|error| io::Error::from(error.kind()))?;
-                Target::Beside(beside)
-            }
+            Ok(_) if is_in_place(path) => Target::InPlace(fs::OpenOptions::new().write(true).open(path)?),
+            _ => Target::Beside(beside(path)?),
         };
         let encoder = match path.extension().and_then(|ending| ending.to_str()) {
             Some("gz") => Encoder::Gz(GzEncoder::new(target, flate2::Compression::fast())),
@@ -87,6 +79,21 @@ impl ExportFile {
     }
 }
 
+/// Whether nothing can take the place of what is there: a pipe, a device, or a name of an open file such as `/dev/stdout`.
+pub fn is_in_place(path: &Path) -> bool {
+    let is_of_open_file = path.is_symlink() && (path.starts_with("/dev") || path.starts_with("/proc"));
+    fs::metadata(path).is_ok_and(|found| !found.is_file() || is_of_open_file)
+}
+
+/// A file in the folder of `path`, to take its place.
+pub fn beside(path: &Path) -> io::Result<NamedTempFile> {
+    let mut builder = tempfile::Builder::new();
+    // As any other file the user creates; the user's mask still applies.
+    builder.prefix(".terrace-").permissions(fs::Permissions::from_mode(0o666));
+    // The error names the temporary path, which means nothing to the user.
+    builder.tempfile_in(folder_of(path)).map_err(|error| io::Error::from(error.kind()))
+}
+
 fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
@@ -113,14 +120,15 @@ impl Write for ExportFile {
 impl Write for Target {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Target::Beside(file) => file.write(bytes),
+            // Without its temporary path, which errors would name.
+            Target::Beside(file) => file.as_file_mut().write(bytes),
             Target::InPlace(file) => file.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
-            Target::Beside(file) => file.flush(),
+            Target::Beside(file) => file.as_file_mut().flush(),
             Target::InPlace(file) => file.flush(),
         }
     }

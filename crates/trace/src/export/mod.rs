@@ -15,9 +15,11 @@ mod folded;
 mod oracle_general;
 mod text;
 
+use crate::file::advice;
 use crate::{Batch, EventSource, SourceError, StreamId};
 use champsim::ChampSim;
 pub use file::ExportFile;
+pub(crate) use file::{beside, is_in_place};
 use folded::Folded;
 pub use folded::Weight;
 use oracle_general::OracleGeneral;
@@ -56,7 +58,7 @@ pub enum ExportError {
     #[error(transparent)]
     Source(#[from] SourceError),
     /// On the writing side.
-    #[error("cannot write the export: {0}")]
+    #[error("cannot write the export: {0}{advice}", advice = advice(.0))]
     Write(#[from] io::Error),
     /// The stream that was asked for never came.
     #[error("the trace has no stream {asked}; its streams are {there}")]

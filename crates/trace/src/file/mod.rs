@@ -24,6 +24,7 @@ mod writer;
 
 pub use index::{ChunkInfo, Totals};
 pub use reader::TraceReader;
+pub(crate) use writer::advice;
 pub use writer::{Summary, TraceWriter, WriteError};
 
 /// The first bytes of every trace file.

@@ -6,7 +6,7 @@ use super::{MAGIC, MAX_HEADER_BYTES, PREFIX_BYTES, VERSION};
 use crate::{Batch, Header};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
@@ -16,7 +16,8 @@ use std::thread::JoinHandle;
 pub enum WriteError {
     /// The file system refused: disk full, no such directory, no permission.
     #[error(
-        "{path}: cannot write the trace: {error}{}",
+        "{path}: cannot write the trace: {error}{}{}",
+        advice(.error),
         if *.complete_chunks > 0 { format!(" (its first {complete_chunks} chunks can be read with --salvage)") } else { String::new() }
     )]
     Io {
@@ -36,6 +37,29 @@ pub enum WriteError {
         /// Which rule.
         what: String,
     },
+}
+
+/// What to do about an error of a file that is written.
+pub(crate) fn advice(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "; free some space, or write to another disk",
+        _ => "",
+    }
+}
+
+impl WriteError {
+    /// What the system said of a trace of which nothing is there.
+    pub(crate) fn new(path: &Path, error: std::io::Error) -> WriteError {
+        io(path, 0, error)
+    }
+
+    /// The error of a temporary file, of which nothing is kept, as that of the file whose place it was to take.
+    pub(crate) fn naming(self, path: &Path) -> WriteError {
+        match self {
+            WriteError::Io { error, .. } => WriteError::new(path, error),
+            WriteError::Content { what, .. } => content(path, what),
+        }
+    }
 }
 
 /// What was written.

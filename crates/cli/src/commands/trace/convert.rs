@@ -13,7 +13,7 @@ use std::path::Path;
 use terrace_model::Bytes;
 use terrace_study::input::open_trace;
 use terrace_study::{Progress as _, Watched};
-use terrace_trace::{EventSource, ExportFile, ExportFormat, Exported, StreamId, Weight};
+use terrace_trace::{EventSource, ExportError, ExportFile, ExportFormat, Exported, StreamId, Weight};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -165,7 +165,14 @@ fn export(
         let failed = |error| Failure::run(format!("{}: {error}", path.display()));
         let mut file = ExportFile::create(path).map_err(failed)?;
         let scratch = file.scratch();
-        let exported = terrace_trace::export(&mut watched, format, stream, &scratch, &mut file).or_run()?;
+        let exported = terrace_trace::export(&mut watched, format, stream, &scratch, &mut file);
+        let exported = exported.map_err(|error| match error {
+            // With its cause, by which a reader that is gone is known.
+            ExportError::Write(_) => {
+                Failure::Run(anyhow::Error::new(error).context(path.display().to_string()))
+            }
+            error => Failure::Run(error.into()),
+        })?;
         file.finish().map_err(failed)?;
         exported
     };

@@ -3,7 +3,7 @@
 mod convert;
 
 use crate::error::{Blame, CommandResult, Failure};
-use crate::options::{ResultOptions, parse_count};
+use crate::options::{ResultOptions, parse_count, parse_some};
 use crate::output::{self, OutputFile};
 use crate::progress;
 use crate::progress::{Progress, Terminal};
@@ -77,7 +77,7 @@ enum Action {
         #[arg(long, value_name = "N", default_value = "0", value_parser = parse_count)]
         from: u64,
         /// Accesses in the part; to the end where absent
-        #[arg(long, value_name = "N", value_parser = parse_count)]
+        #[arg(long, value_name = "N", value_parser = parse_some)]
         count: Option<u64>,
         /// Start cold: do not mark pages touched before the part. Faster, since
         /// what comes before is skipped instead of read

@@ -71,6 +71,15 @@ fn small_gains_and_too_much_memory_leave_huge_pages_off() {
 }
 
 #[test]
+fn a_way_that_costs_time_is_said_to_take_so_many_times_as_long() {
+    let found = verdict(&[way("2m", 1.0 / 8.5 - 1.0, Some([1.0 / 9.0 - 1.0, 1.0 / 8.0 - 1.0]), 0.0)]);
+    assert!(found.advice.contains("they do not pay"), "{found:?}");
+    assert!(found.reason.ends_with("makes the run 8.5 times as long (8.0 to 9.0)."), "{found:?}");
+    let found = verdict(&[way("2m", -0.2, None, 0.0)]);
+    assert!(found.reason.ends_with("makes the run 25.0% slower."), "{found:?}");
+}
+
+#[test]
 fn of_equal_gains_the_simplest_way_is_taken() {
     let found =
         verdict(&[way("trident", 0.205, None, 0.0), way("thp", 0.2, None, 0.0), way("2m", 0.201, None, 0.0)]);
