@@ -129,6 +129,10 @@ pub struct Stat {
     pub value: Value,
     /// What the number means.
     pub unit: Unit,
+    /// Whether it says how much there is, or was at most, and not how often something happened: of a part of a run it is as it
+    /// was at the end.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_level: bool,
 }
 
 /// The tree, kept as sorted dotted names. No name is a prefix of another at a dot: a node is a branch or a leaf.
@@ -145,17 +149,22 @@ impl Stats {
 
     /// Sets a counter. Panics when the name makes a leaf of a branch or the reverse: that is a bug of the caller.
     pub fn count(&mut self, name: impl Into<String>, value: u64, unit: Unit) {
-        self.insert(name.into(), Stat { value: Value::Integer(value), unit });
+        self.insert(name.into(), Stat { value: Value::Integer(value), unit, is_level: false });
+    }
+
+    /// Sets how much there is, or was at most. Panics like [`Stats::count`].
+    pub fn level(&mut self, name: impl Into<String>, value: u64, unit: Unit) {
+        self.insert(name.into(), Stat { value: Value::Integer(value), unit, is_level: true });
     }
 
     /// Sets a real-valued statistic. Panics like [`Stats::count`].
     pub fn real(&mut self, name: impl Into<String>, value: f64, unit: Unit) {
-        self.insert(name.into(), Stat { value: Value::Real(value), unit });
+        self.insert(name.into(), Stat { value: Value::Real(value), unit, is_level: false });
     }
 
     /// Sets a histogram. Panics like [`Stats::count`].
     pub fn histogram(&mut self, name: impl Into<String>, value: Histogram, unit: Unit) {
-        self.insert(name.into(), Stat { value: Value::Histogram(value), unit });
+        self.insert(name.into(), Stat { value: Value::Histogram(value), unit, is_level: false });
     }
 
     /// Adds a counter as it is.

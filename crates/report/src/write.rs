@@ -83,8 +83,9 @@ impl Comparison {
 /// When the file cannot be written; an earlier one stays as it was.
 pub fn write_atomically(path: &Path, content: &[u8]) -> Result<(), WriteError> {
     if is_special(path) {
+        // Behind what is there: standard output may be a file that others write to as well.
         return fs::OpenOptions::new()
-            .write(true)
+            .append(true)
             .open(path)
             .and_then(|mut file| file.write_all(content))
             .map_err(|error| WriteError { path: path.to_owned(), error });
@@ -115,8 +116,11 @@ pub fn try_to_write_into(folder: &Path) -> Result<(), WriteError> {
     file.map(drop).map_err(|WriteError { error, .. }| WriteError { path: folder.to_owned(), error })
 }
 
+/// Whether nothing can take the place of what is there: a pipe, a device, or the name of an open file, such as `/dev/stdout`
+/// where it goes to a file.
 fn is_special(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|m| !m.is_file() && !m.is_dir())
+    let names_an_open_file = path.is_symlink() && (path.starts_with("/dev") || path.starts_with("/proc"));
+    fs::metadata(path).is_ok_and(|m| !m.is_dir() && (names_an_open_file || !m.is_file()))
 }
 
 /// A temporary file beside `path` with the content on disk.
@@ -197,5 +201,17 @@ mod tests {
         let error = write_atomically(Path::new("/dev/full"), b"x").unwrap_err().to_string();
         assert!(error.contains("/dev/full") && error.contains("free some space"), "{error}");
         write_atomically(Path::new("/dev/null"), b"x").unwrap();
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_name_of_an_open_file_stays_and_what_is_written_comes_behind() {
+        use std::os::fd::AsRawFd;
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(b"before ").unwrap();
+        let name = PathBuf::from(format!("/proc/self/fd/{}", file.as_file().as_raw_fd()));
+        write_atomically(&name, b"after").unwrap();
+        assert!(name.is_symlink());
+        assert_eq!(fs::read_to_string(file.path()).unwrap(), "before after");
     }
 }

@@ -79,7 +79,7 @@ impl ContiguitySamples {
     pub fn report(&self, report: &mut Report) {
         report.contiguity = self.over_time().to_vec();
         let mean = |sum: f64| if self.count == 0 { 0.0 } else { sum / self.count as f64 };
-        report.count("contiguous_regions", self.last.regions);
+        report.level("contiguous_regions", self.last.regions);
         report.ratio("coverage_32", self.last.coverage(32));
         report.ratio("coverage_128", self.last.coverage(128));
         report.ratio("coverage_1g", self.last.coverage_giant());

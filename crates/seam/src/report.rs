@@ -19,7 +19,17 @@ impl Report {
         self.stats.count(name, value, Unit::Count);
     }
 
-    /// Adds a number of base pages.
+    /// Adds how many there are, or were at most.
+    pub fn level(&mut self, name: &str, value: u64) {
+        self.stats.level(name, value, Unit::Count);
+    }
+
+    /// Adds how many base pages there are, or were at most.
+    pub fn level_pages(&mut self, name: &str, value: u64) {
+        self.stats.level(name, value, Unit::Pages);
+    }
+
+    /// Adds a number of base pages that something happened to.
     pub fn pages(&mut self, name: &str, value: u64) {
         self.stats.count(name, value, Unit::Pages);
     }

@@ -4,7 +4,7 @@ use crate::Error;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
-use terrace_sim::design::{DesignError, Library, Resolved};
+use terrace_sim::design::{Library, Resolved};
 
 /// A parameter, its new value, and the design that it is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,7 +142,7 @@ impl Changes {
         let library = Library::embedded();
         let sets: Vec<_> = changes.sets.iter().map(Setting::pair).collect();
         let design = library.design(word, changes.machine.as_deref(), &sets);
-        let mut design = design.map_err(with_advice)?;
+        let mut design = design?;
         if let Some(policy) = &design.design.os.policy
             && let Some(renamed) = terrace_policy::find(&policy.name)?.renamed(&policy.name)
         {
@@ -161,15 +161,6 @@ impl Changes {
         }
         design.design.check_aged_memory().map_err(Error::request)?;
         Ok(Job { word: word.to_owned(), words: changes.to_words(), design })
-    }
-}
-
-/// Whoever makes the first tier small has often not thought of what the machine reserves of it.
-fn with_advice(error: DesignError) -> Error {
-    let text = error.to_string();
-    match text.contains("os.reserved: ") && text.contains(" leaves nothing of ") {
-        true => Error::request(format!("{text}; reserve less of it, as with --set os.reserved=\"0 B\"")),
-        false => error.into(),
     }
 }
 
@@ -220,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tier_smaller_than_what_is_reserved_of_it_is_told_what_to_set() {
+    fn the_refusal_of_a_tier_smaller_than_what_is_reserved_says_what_to_set() {
         let small = |more: &[(&str, &str)]| {
             let sets = [("tier.dram.capacity", "256 MiB")].iter().chain(more);
             let sets = sets.map(|(key, value)| Setting::of_all(*key, *value)).collect();

@@ -28,6 +28,8 @@ pub struct ExactStats(BTreeMap<String, ExactStat>);
 #[derive(Serialize, Deserialize)]
 struct ExactStat {
     unit: Unit,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_level: bool,
     #[serde(flatten)]
     value: ExactValue,
 }
@@ -44,6 +46,7 @@ impl ExactStats {
     pub fn of(stats: &Stats) -> ExactStats {
         let exact = |stat: &Stat| ExactStat {
             unit: stat.unit,
+            is_level: stat.is_level,
             value: match &stat.value {
                 Value::Integer(value) => ExactValue::Integer(*value),
                 Value::Real(value) => ExactValue::Real(Exact::of(*value)),
@@ -66,7 +69,7 @@ impl ExactStats {
             if under_leaf || stats.under(&name).next().is_some() {
                 return None;
             }
-            stats.insert(name, Stat { value, unit: stat.unit });
+            stats.insert(name, Stat { value, unit: stat.unit, is_level: stat.is_level });
         }
         Some(stats)
     }

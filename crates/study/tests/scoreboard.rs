@@ -158,6 +158,7 @@ fn judged(claims: &[Claim], verdict: Outcome, ours: &str) -> Reproduction {
         reproduced: 0,
         not_reproduced: 0,
         not_evaluated: 0,
+        fitted: 0,
         machines: std::collections::BTreeMap::new(),
         claims: claims.iter().map(result).collect(),
         failures: Vec::new(),

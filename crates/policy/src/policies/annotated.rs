@@ -255,7 +255,7 @@ impl Policy for Annotated {
         for (name, pages) in
             ["hinted_fast", "hinted_slow", "hinted_both", "unhinted"].into_iter().zip(self.placed)
         {
-            report.pages(name, pages);
+            report.level_pages(name, pages);
         }
         let of = |wanted: fn(&HintedPages) -> bool| {
             let sites = self.hints.iter().filter(|(_, hint)| wanted(hint)).map(|(site, _)| site);

@@ -196,8 +196,8 @@ impl Policy for Damon {
     }
 
     fn report(&self, report: &mut Report) {
-        report.count("regions", self.regions.len() as u64);
-        report.count("most_regions", self.most_regions as u64);
+        report.level("regions", self.regions.len() as u64);
+        report.level("most_regions", self.most_regions as u64);
         report.pages("promoted", self.promoted);
         report.pages("demoted", self.demoted);
         report.count("failed", self.pending.failed);

@@ -203,7 +203,7 @@ impl Policy for Hawkeye {
         self.faults.report(report);
         self.pages.report(report);
         self.collapser.report(report);
-        report.count("ranges_observed", self.map.len() as u64);
+        report.level("ranges_observed", self.map.len() as u64);
         if let Some(zeroing) = &self.zeroing {
             zeroing.report(report);
         }

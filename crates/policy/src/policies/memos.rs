@@ -168,7 +168,7 @@ impl Policy for Memos {
         report.pages("promoted", self.promoted);
         report.pages("demoted", self.demoted);
         report.pages("undone", self.undone);
-        report.pages("most_pages", self.most_pages);
+        report.level_pages("most_pages", self.most_pages);
         report.count("failed", self.pending.failed);
     }
 }

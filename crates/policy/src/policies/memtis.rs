@@ -171,7 +171,7 @@ impl Policy for Memtis {
 
     fn report(&self, report: &mut Report) {
         report.count("samples", self.samples);
-        report.count("hot_bin", self.thresholds.hot as u64);
+        report.level("hot_bin", self.thresholds.hot as u64);
         report.pages("promoted", self.promoted);
         report.pages("demoted", self.demoted);
         report.count("split", self.split);

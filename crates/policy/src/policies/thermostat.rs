@@ -240,11 +240,11 @@ impl Policy for Thermostat {
         report.count("counted", f.counted);
         report.count("demoted", f.demoted);
         report.count("returned", f.returned);
-        report.count("cold", self.cold.len() as u64);
+        report.level("cold", self.cold.len() as u64);
         report.count("slow_accesses", f.slow_accesses);
         report.stats.real("highest_slow_accesses_per_second", f.highest_slow_rate, Unit::Count);
         report.count("intervals_above_budget", f.above_budget);
-        report.count("most_intervals_above_budget_in_a_row", f.longest_above);
+        report.level("most_intervals_above_budget_in_a_row", f.longest_above);
         report.count("failed", self.pending.failed);
         let per_page = f.counted as f64 / f.poisoned.max(1) as f64;
         if f.poisoned == 0 || per_page < self.parameters.least_counts {

@@ -326,8 +326,8 @@ impl Policy for ThresholdMigration {
     fn report(&self, report: &mut Report) {
         report.pages("candidates", self.candidates);
         report.pages("neighbours", self.neighbours);
-        report.pages("queued", self.queue.len() as u64);
-        report.pages("most_queued", self.most_queued);
+        report.level_pages("queued", self.queue.len() as u64);
+        report.level_pages("most_queued", self.most_queued);
         report.pages("moved", self.pending.done);
         report.pages("failed", self.pending.failed);
         if self.parameters.balance {

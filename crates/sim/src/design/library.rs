@@ -423,8 +423,10 @@ fn named_key(tree: &Entry, key: &str) -> String {
     let mut entry = Some(tree);
     let mut shown = Vec::new();
     for segment in key.split('.') {
+        let is_element = entry.is_some_and(|entry| matches!(entry.node, tree::Node::Array(_)));
         entry = entry.and_then(|entry| entry.child(segment));
-        shown.push(entry.and_then(name_of).unwrap_or(segment));
+        // An element of a list is called by its name; a table that has one is called by its key.
+        shown.push(entry.filter(|_| is_element).and_then(name_of).unwrap_or(segment));
     }
     shown.join(".")
 }

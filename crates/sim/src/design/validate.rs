@@ -216,7 +216,7 @@ fn os(design: &Design) -> Result<(), Fault> {
     memory(&os.memory, "os.memory")?;
     rule(os.reserved < design.tiers[0].capacity, "os.reserved", || {
         format!(
-            "{} leaves nothing of the {} of tier {}",
+            "{} leaves nothing of the {} of tier {}; reserve less of it, as with --set os.reserved=\"0 B\"",
             os.reserved, design.tiers[0].capacity, design.tiers[0].name
         )
     })

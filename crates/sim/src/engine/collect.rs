@@ -62,16 +62,13 @@ impl Totals {
     fn since(&self, begin: &Totals) -> Totals {
         let mut stats = Stats::new();
         for (name, stat) in self.stats.iter() {
-            let is_state = stat.unit == Unit::Pages
-                || name.contains("resident_bytes.")
-                || name.ends_with(".contiguous_regions");
             match &stat.value {
-                Value::Integer(end) if !is_state => {
+                Value::Integer(end) if !stat.is_level => {
                     stats.count(name, end.saturating_sub(begin.stats.integer(name)), stat.unit);
                 }
                 Value::Real(end) if stat.unit == Unit::Ratio => stats.real(name, *end, stat.unit),
                 Value::Real(end) => stats.real(name, end - begin.stats.number(name), stat.unit),
-                Value::Integer(end) => stats.count(name, *end, stat.unit),
+                Value::Integer(end) => stats.level(name, *end, stat.unit),
                 Value::Histogram(end) => stats.histogram(name, end.clone(), stat.unit),
             }
         }
@@ -159,8 +156,8 @@ fn stats(engine: &Engine, now: Time) -> Stats {
     }
     for (at, (name, _, _)) in shared.memory.layout().iter().enumerate() {
         let os = shared.machine_os();
-        stats.count(format!("tier.{name}.pages"), os.used_frames(TierId(at as u8)), Unit::Pages);
-        stats.count(format!("tier.{name}.peak_pages"), os.peak().used[at], Unit::Pages);
+        stats.level(format!("tier.{name}.pages"), os.used_frames(TierId(at as u8)), Unit::Pages);
+        stats.level(format!("tier.{name}.peak_pages"), os.peak().used[at], Unit::Pages);
         let unusable = os.buddy(TierId(at as u8)).fragmentation_index(PageSize::Huge.order());
         stats.real(format!("tier.{name}.free_unusable_for_2m"), unusable, Unit::Ratio);
         if fidelity == Fidelity::Pages {
@@ -177,9 +174,9 @@ fn stats(engine: &Engine, now: Time) -> Stats {
         let latency = &shared.fault_latency[size.index()];
         stats.histogram(format!("os.fault_latency.{size}"), latency.clone(), Unit::Nanoseconds);
         let resident = shared.os.resident()[size.index()] * 4096;
-        stats.count(format!("os.resident_bytes.{size}"), resident, Unit::Bytes);
+        stats.level(format!("os.resident_bytes.{size}"), resident, Unit::Bytes);
         let peak = shared.os.peak().resident[size.index()] * 4096;
-        stats.count(format!("os.peak_resident_bytes.{size}"), peak, Unit::Bytes);
+        stats.level(format!("os.peak_resident_bytes.{size}"), peak, Unit::Bytes);
     }
     stats.count("os.copy_on_write_faults", os.copy_on_write_faults, Unit::Count);
     stats.count("os.huge_fallbacks", os.huge_fallbacks, Unit::Count);
@@ -196,7 +193,7 @@ fn stats(engine: &Engine, now: Time) -> Stats {
     stats.count("os.page_table_stores", by_cores, Unit::Count);
     stats.count("os.page_table_stores_by_threads", by_threads, Unit::Count);
     stats.count("os.pages_freed", os.pages_freed, Unit::Count);
-    stats.count("os.page_table_pages", shared.os.table_pages(), Unit::Pages);
+    stats.level("os.page_table_pages", shared.os.table_pages(), Unit::Pages);
     stats.count("os.unmapped_accesses", os.unmapped_accesses, Unit::Count);
     stats.count("os.kernel_lines", shared.kernel_lines, Unit::Count);
     if let Some(watch) = &engine.contiguity {
@@ -336,6 +333,14 @@ fn notes(engine: &Engine, stats: &Stats, counted: u64, of_the_policy: Vec<String
     } else if engine.options.fast_forward {
         notes.push(
             "before the region of interest only the operating system was simulated; TLBs and caches began it empty"
+                .into(),
+        );
+    }
+    let is_forwarded = engine.options.fast_forward || engine.options.fidelity == Fidelity::Pages;
+    if is_forwarded && !engine.machine.scheme.has_kernel_tables() {
+        notes.push(
+            "where only the operating system was simulated, memory was given at first touch: what the memory controller gives \
+             later, or sets aside, is part of full fidelity alone"
                 .into(),
         );
     }

@@ -111,8 +111,8 @@ fn count_memory(engine: &Engine, span: Time, stats: &mut Stats) {
         let bandwidth = (lines * LINE_BYTES) as f64 / span.as_secs().max(1e-12);
         stats.real(format!("gpu.bandwidth.{name}"), bandwidth, Unit::BytesPerSecond);
         let id = TierId(at as u8);
-        stats.count(format!("tier.{name}.pages"), shared.os.used_frames(id), Unit::Pages);
-        stats.count(format!("tier.{name}.peak_pages"), shared.os.peak().used[at], Unit::Pages);
+        stats.level(format!("tier.{name}.pages"), shared.os.used_frames(id), Unit::Pages);
+        stats.level(format!("tier.{name}.peak_pages"), shared.os.peak().used[at], Unit::Pages);
     }
     shared.memory.report(engine.now, stats);
 }
@@ -125,9 +125,9 @@ fn count_os(engine: &Engine, stats: &mut Stats) {
     for size in PageSize::ALL {
         stats.count(format!("os.faults_by_size.{size}"), os.faults[size.index()], Unit::Count);
         let resident = shared.os.resident()[size.index()] * 4096;
-        stats.count(format!("os.resident_bytes.{size}"), resident, Unit::Bytes);
+        stats.level(format!("os.resident_bytes.{size}"), resident, Unit::Bytes);
         let peak = shared.os.peak().resident[size.index()] * 4096;
-        stats.count(format!("os.peak_resident_bytes.{size}"), peak, Unit::Bytes);
+        stats.level(format!("os.peak_resident_bytes.{size}"), peak, Unit::Bytes);
     }
     stats.count("os.unmapped_accesses", os.unmapped_accesses, Unit::Count);
     if let Some(tiering) = &engine.tiering {

@@ -371,12 +371,12 @@ impl Hypervisor {
         for size in PageSize::ALL {
             stats.count(format!("host.faults_by_size.{size}"), counters.faults[size.index()], Unit::Count);
             let resident = self.os.resident()[size.index()] * 4096;
-            stats.count(format!("host.resident_bytes.{size}"), resident, Unit::Bytes);
+            stats.level(format!("host.resident_bytes.{size}"), resident, Unit::Bytes);
         }
         stats.count("host.huge_fallbacks", counters.huge_fallbacks, Unit::Count);
         stats.count("host.huge_occupied", counters.huge_occupied, Unit::Count);
         stats.count("host.splits", counters.splits, Unit::Count);
-        stats.count("host.page_table_pages", self.os.table_pages(), Unit::Pages);
+        stats.level("host.page_table_pages", self.os.table_pages(), Unit::Pages);
         let [by_threads, by_cores] = self.table_stores;
         stats.count("host.page_table_stores", by_cores, Unit::Count);
         stats.count("host.page_table_stores_by_threads", by_threads, Unit::Count);

@@ -82,8 +82,8 @@ impl Shared {
         for (vm, of_vm) in hypervisor.of_vm.iter().enumerate() {
             let mapped = hypervisor.os.table(hypervisor.space_in(vm)).pages_in(hypervisor.range_of(vm));
             let mapped = mapped.into_iter().map(|(_, size, _)| size.base_pages()).sum();
-            stats.count(format!("vm.{vm}.guest_pages"), self.os.used_by(vm), Unit::Pages);
-            stats.count(format!("vm.{vm}.host_pages"), mapped, Unit::Pages);
+            stats.level(format!("vm.{vm}.guest_pages"), self.os.used_by(vm), Unit::Pages);
+            stats.level(format!("vm.{vm}.host_pages"), mapped, Unit::Pages);
             stats.count(format!("vm.{vm}.ept_violations"), of_vm.ept_violations, Unit::Count);
             stats.count(format!("vm.{vm}.interrupts"), of_vm.interrupts, Unit::Count);
         }

@@ -87,6 +87,21 @@ where
     run_with(design, &mut program.source(), options).unwrap()
 }
 
+/// A run at full fidelity under such a policy, of which the region of interest alone is counted.
+pub fn probe_region<F>(
+    program: &Program,
+    design: &Design,
+    (first, signals): (TierId, SignalSet),
+    on: F,
+) -> Outcome
+where
+    F: FnMut(Moment, &[Signal], &mut dyn MemorySystem) -> NextTick + Send + 'static,
+{
+    let policy: Box<dyn Policy> = Box::new(Probe { signals, first, on });
+    let options = Options { policy: Some(Box::new(move |_| Ok(policy))), ..Options::default() };
+    run_with(design, &mut program.source(), options).unwrap()
+}
+
 pub fn every(now: Moment, nanos: u64) -> NextTick {
     NextTick::At(Moment(now.0 + nanos))
 }

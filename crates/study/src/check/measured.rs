@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn few_pairs_of_a_short_program_are_told_within_80_columns() {
+    fn remarks_on_few_pairs_of_a_short_program_fit_80_columns() {
         let pairs = || runs([0.01; 5])[..2].to_vec();
         let native = Native { runs: vec![pairs(), pairs()], huge_shares: vec![0.0, 1.0] };
         let simulated = [0.01, 0.0103].map(|seconds| Simulated { seconds, faults: 1 });

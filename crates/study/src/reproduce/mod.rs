@@ -40,6 +40,8 @@ pub struct Reproduction {
     pub not_reproduced: usize,
     /// Claims some of whose runs are missing.
     pub not_evaluated: usize,
+    /// Claims that constants were fitted to: shown, and not judged.
+    pub fitted: usize,
     /// The machines of their runs with their tiers, by name, as they are before a run's settings and scale.
     pub machines: BTreeMap<String, Vec<MachineTier>>,
     /// In the order in which they were given.
@@ -168,10 +170,13 @@ pub fn reproduce(
     };
     let claims: Vec<ClaimResult> = claims.iter().map(verdict).collect();
     let count = |outcome| claims.iter().filter(|claim| claim.verdict == outcome).count();
+    let is_fitted = |claim: &&ClaimResult| claim.verdict == Outcome::NotEvaluated && !claim.ours.is_empty();
+    let fitted = claims.iter().filter(is_fitted).count();
     Ok(Reproduction {
         reproduced: count(Outcome::Reproduced),
         not_reproduced: count(Outcome::NotReproduced),
-        not_evaluated: count(Outcome::NotEvaluated),
+        not_evaluated: count(Outcome::NotEvaluated) - fitted,
+        fitted,
         machines: machines(&claims),
         claims,
         failures,

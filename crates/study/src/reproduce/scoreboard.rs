@@ -245,8 +245,8 @@ const TABLE_HEAD: &str = "\
 /// A claim, and what is known of it if it was judged.
 type Judged<'a> = (&'a Claim, Option<&'a Entry>);
 
-/// Cells for orders, shapes, values, all, and what is not judged yet. What is implied is in none of the two numbers of a cell,
-/// but behind them.
+/// Cells for orders, shapes, values, all, and what is not judged yet. What is implied is behind the two numbers
+/// of a cell, and in neither.
 fn counts(claims: &[Judged<'_>]) -> String {
     let cell = |is_of: &dyn Fn(&Entry) -> bool| {
         let judged = claims.iter().filter_map(|(_, entry)| *entry).filter(|e| is_of(e) && !e.is_calibrated());

@@ -52,10 +52,14 @@ impl Reproduction {
             text,
             "{} of {} claims reproduced, {} not reproduced, {} not evaluated",
             self.reproduced,
-            self.claims.len(),
+            self.claims.len() - self.fitted,
             self.not_reproduced,
             self.not_evaluated
         );
+        if self.fitted > 0 {
+            let _ =
+                writeln!(text, "{} more: constants were fitted to them, so they are not judged", self.fitted);
+        }
         if self.reused > 0 {
             let _ = writeln!(
                 text,

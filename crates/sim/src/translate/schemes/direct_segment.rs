@@ -207,6 +207,6 @@ impl Translation for DirectSegment {
         let hits = cores.iter().map(|core| core.registers.hits).sum();
         stats.count("tlb.segment.hit", hits, Unit::Count);
         stats.count("os.segment.changes", kernel.choices.changes, Unit::Count);
-        stats.count("os.segment.pages", kernel.choices.covered(), Unit::Pages);
+        stats.level("os.segment.pages", kernel.choices.covered(), Unit::Pages);
     }
 }

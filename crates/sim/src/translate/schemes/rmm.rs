@@ -257,6 +257,6 @@ impl Translation for Rmm {
         stats.count("walk.avoided", sum(|own| own.hits), Unit::Count);
         stats.count("walk.range.count", sum(|own| own.walks), Unit::Count);
         stats.count("walk.range.memory_refs", sum(|own| own.memory_refs), Unit::Count);
-        stats.count("os.ranges.pages", tables.covered(), Unit::Pages);
+        stats.level("os.ranges.pages", tables.covered(), Unit::Pages);
     }
 }

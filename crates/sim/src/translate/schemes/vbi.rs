@@ -386,8 +386,8 @@ impl Translation for Vbi {
         let sum = |of: fn(&Vbi) -> u64| cores.iter().map(of).sum::<u64>();
         let layer = &kernel.blocks.system.hardware.layer;
         let counters = &kernel.counters;
-        stats.count("vbi.blocks", kernel.blocks.in_use(), Unit::Pages);
-        stats.count("vbi.reserved_unused", layer.reservations.unused(), Unit::Pages);
+        stats.level("vbi.blocks", kernel.blocks.in_use(), Unit::Pages);
+        stats.level("vbi.reserved_unused", layer.reservations.unused(), Unit::Pages);
         for (name, count) in [
             ("vbi.vms", u64::from((kernel.blocks.used_vms & !1).count_ones())),
             ("vbi.blocks_disabled", layer.disabled),

@@ -28,6 +28,39 @@ fn a_move_costs_its_five_steps_and_the_program_goes_on_in_the_new_place() {
 }
 
 #[test]
+fn pages_that_moved_before_the_region_are_there_and_not_counted() {
+    let moved = |begins_after: bool| {
+        let mut program = Program::new();
+        program.map(DATA, 2 * PAGE).write(DATA);
+        let wait = |program: &mut Program| {
+            for _ in 0..20_000 {
+                program.access(DATA + PAGE, 8, terrace_trace::AccessKind::Read, 0, 100);
+            }
+        };
+        if begins_after {
+            wait(&mut program);
+        }
+        program.mark(terrace_trace::MarkKind::RegionBegin);
+        wait(&mut program);
+        let on = |now: Moment, _: &[Signal], memory: &mut dyn MemorySystem| {
+            if now.0 < 20_000 {
+                return NextTick::At(Moment(20_000));
+            }
+            memory.migrate(&[Move { page: page(0), to: FAST }], MoveOptions::default());
+            NextTick::Never
+        };
+        let outcome = probe_region(&program, &machine(100, 100), (SLOW, SignalSet::NONE), on);
+        let names = ["vmstat.pgpromote_success", "policy.copied_bytes", "os.resident_bytes.4k"];
+        (counts(&outcome, names), count(&outcome, "tier.local.pages"))
+    };
+    let (during, frames) = moved(false);
+    assert_eq!(during, [1, PAGE, 2 * PAGE]);
+    let (before, frames_before) = moved(true);
+    assert_eq!(before, [0, 0, 2 * PAGE]);
+    assert_eq!(frames, frames_before, "where pages lie is a state");
+}
+
+#[test]
 fn caches_with_virtual_names_give_a_page_back_before_it_moves() {
     for scheme in ["vivt", "enigma"] {
         let design = with_scheme(machine(100, 100), scheme);
