@@ -142,6 +142,6 @@ fn without_oclgrind_one_message_has_the_command_that_installs_it() {
     let mut compare = terrace();
     compare.current_dir(folder.path()).env("PATH", folder.path());
     let message =
-        stderr(compare.args(["compare", "gpu-local", "gpu-bw-aware", "--gpu", "--", "/bin/true"]), 1);
+        stderr(compare.args(["compare", "gpu-local", "gpu-bw-aware", "--gpu", "--", "/bin/true"]), 2);
     assert_eq!(message.matches(install).count(), 1, "{message}");
 }

@@ -129,8 +129,8 @@ pub struct Stat {
     pub value: Value,
     /// What the number means.
     pub unit: Unit,
-    /// Whether it says how much there is, or was at most, and not how often something happened: of a part of a run it is as it
-    /// was at the end.
+    /// Whether it says how much there is, or was at most, and not how often something happened: of a part of a run it is as
+    /// it was at the end.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_level: bool,
 }

@@ -47,13 +47,8 @@ pub fn tiers(sheet: &mut Sheet, machine: &Measured, base: &Base, last_level: Spr
             sheet.comment(format!(
                 "They are {late:.1} ns more than the load: a simulated one takes that much too long."
             ));
-            let why =
-                format!("the last level and the device of {} take {late:.1} ns more than a load", base.name);
-            sheet.assume(&format!("{table}.path_latency"), &why);
-            sheet.line("path_latency = \"0.0 ns\"");
-        } else {
-            sheet.key(&table, "path_latency", path, &Form::NANOSECONDS);
         }
+        sheet.key(&table, "path_latency", path, &Form::NANOSECONDS);
         rates(sheet, &memory.rates);
         if at == 0 {
             sheet.comment(format!(

@@ -153,13 +153,8 @@ pub fn reproduce(
     }
     failures.sort();
     failures.dedup();
-    let results: Vec<Results> = std::iter::once(plain)
-        .chain(departed)
-        .map(|mut results| {
-            alone.settle(&mut results);
-            results
-        })
-        .collect();
+    let mut results: Vec<Results> = std::iter::once(plain).chain(departed).collect();
+    results.iter_mut().for_each(|results| alone.settle(results));
     let verdict = |claim: &Claim| {
         let under = |results: &Results| claims::evaluate(claim, &|key| results.get(key).cloned());
         let mut verdicts: Vec<Verdict> = results.iter().map(under).collect();

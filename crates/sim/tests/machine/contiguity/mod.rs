@@ -422,7 +422,7 @@ fn policies_may_move_what_mechanisms_cover() {
             }
         }
     }
-    assert!(moved > 20_000, "{moved} pages moved");
+    assert!(moved > 10_000, "{moved} pages moved in the region");
 }
 
 /// What regions cost adds up to what the run cost.
