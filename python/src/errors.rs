@@ -15,7 +15,7 @@ create_exception!(
 create_exception!(terrace, RunError, TerraceError, "The request was fine, and carrying it out failed.");
 
 /// A text with options as keyword arguments: `time_scale` for `--time-scale`. Commands to be typed stay as they are.
-fn in_python(text: &str) -> String {
+pub fn in_python(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for clause in text.split_inclusive([';', ':', '\n']) {
         let is_command = clause.contains("terrace ");

@@ -1,7 +1,7 @@
 //! Runs and comparisons as Python sees them.
 
 use crate::columns;
-use crate::errors::RunError;
+use crate::errors::{RunError, in_python};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::path::PathBuf;
@@ -181,7 +181,7 @@ impl Comparison {
 
     #[getter]
     fn failures(&self) -> Vec<String> {
-        self.comparison.failures.clone()
+        self.comparison.failures.iter().map(|failure| in_python(failure)).collect()
     }
 
     fn table(&self) -> String {
