@@ -81,10 +81,17 @@ pub fn probe<F>(
 where
     F: FnMut(Moment, &[Signal], &mut dyn MemorySystem) -> NextTick + Send + 'static,
 {
-    let policy: Box<dyn Policy> = Box::new(Probe { signals, first, on });
-    let options =
-        Options { fidelity, policy: Some(Box::new(move |_| Ok(policy))), whole: true, ..Options::default() };
+    let options = Options { fidelity, whole: true, ..under(first, signals, on) };
     run_with(design, &mut program.source(), options).unwrap()
+}
+
+/// A run under such a policy.
+fn under<F>(first: TierId, signals: SignalSet, on: F) -> Options
+where
+    F: FnMut(Moment, &[Signal], &mut dyn MemorySystem) -> NextTick + Send + 'static,
+{
+    let policy: Box<dyn Policy> = Box::new(Probe { signals, first, on });
+    Options { policy: Some(Box::new(move |_| Ok(policy))), ..Options::default() }
 }
 
 /// A run at full fidelity under such a policy, of which the region of interest alone is counted.
@@ -97,9 +104,7 @@ pub fn probe_region<F>(
 where
     F: FnMut(Moment, &[Signal], &mut dyn MemorySystem) -> NextTick + Send + 'static,
 {
-    let policy: Box<dyn Policy> = Box::new(Probe { signals, first, on });
-    let options = Options { policy: Some(Box::new(move |_| Ok(policy))), ..Options::default() };
-    run_with(design, &mut program.source(), options).unwrap()
+    run_with(design, &mut program.source(), under(first, signals, on)).unwrap()
 }
 
 pub fn every(now: Moment, nanos: u64) -> NextTick {
