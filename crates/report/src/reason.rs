@@ -54,23 +54,27 @@ impl<'a> Savings<'a> {
     /// where no cycle is saved.
     pub(crate) fn saved(&self) -> Option<String> {
         let total = self.total();
-        let idle = if self.has_idle() { ", idle cores' among them" } else { "" };
-        let whole = format!("it saves {} of {}'s cycles{idle}", whole(total), self.from.design);
+        let whole = format!("it saves {} of {}'s cycles{}", whole(total), self.from.design, self.idle());
         (total >= SMALLEST).then(|| whole + &self.shares(1.0) + &self.in_time(total))
     }
 
     /// The sentence for a run that takes longer: `kv spends 25% more cycles than native-4k: 27% in waiting for memory`.
     pub(crate) fn spent(&self) -> Option<String> {
         let total = -self.total();
-        let idle = if self.has_idle() { ", idle cores' among them" } else { "" };
-        let whole =
-            format!("{} spends {} more cycles than {}{idle}", self.to.design, whole(total), self.from.design);
+        let whole = format!(
+            "{} spends {} more cycles than {}{}",
+            self.to.design,
+            whole(total),
+            self.from.design,
+            self.idle()
+        );
         (total >= SMALLEST).then(|| whole + &self.shares(-1.0) + &self.in_time(-total))
     }
 
-    /// Whether cores without work are among what is counted, which the tables of busy cycles leave out.
-    fn has_idle(&self) -> bool {
-        self.parts.iter().any(|(name, saved)| name == "idle" && saved.abs() >= SMALLEST)
+    /// What to say where cores without work are among what is counted, which the tables of busy cycles leave out.
+    fn idle(&self) -> &'static str {
+        let has_idle = self.parts.iter().any(|(name, saved)| name == "idle" && saved.abs() >= SMALLEST);
+        if has_idle { ", idle cores' among them" } else { "" }
     }
 
     /// The component in which most is saved, and how much.

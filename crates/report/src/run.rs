@@ -200,8 +200,12 @@ impl RunRecord {
 
     /// Whether no core holds translations.
     pub(crate) fn translates_centrally(&self) -> bool {
-        let keys = ["translation.scheme.kind", "translation.scheme"];
-        keys.iter().any(|key| CENTRAL_SCHEMES.iter().any(|scheme| self.has(key, scheme)))
+        self.translation_scheme().is_some_and(|scheme| CENTRAL_SCHEMES.contains(&scheme))
+    }
+
+    /// The translation scheme, which has keys of its own or none.
+    pub(crate) fn translation_scheme(&self) -> Option<&str> {
+        self.parameter("translation.scheme.kind").or(self.parameter("translation.scheme"))
     }
 
     fn has(&self, parameter: &str, text: &str) -> bool {

@@ -49,8 +49,7 @@ impl RunRecord {
 
     /// The run's translation scheme and page sizes: what another one saves is none of coherence's.
     fn pages_and_scheme(&self) -> [Option<&str>; 2] {
-        let scheme = self.parameter("translation.scheme.kind").or(self.parameter("translation.scheme"));
-        [scheme, self.parameter("os.pages")]
+        [self.translation_scheme(), self.parameter("os.pages")]
     }
 
     /// Processors that the programs' operating system interrupted.

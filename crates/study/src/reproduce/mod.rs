@@ -165,8 +165,7 @@ pub fn reproduce(
     };
     let claims: Vec<ClaimResult> = claims.iter().map(verdict).collect();
     let count = |outcome| claims.iter().filter(|claim| claim.verdict == outcome).count();
-    let is_fitted = |claim: &&ClaimResult| claim.verdict == Outcome::NotEvaluated && !claim.ours.is_empty();
-    let fitted = claims.iter().filter(is_fitted).count();
+    let fitted = claims.iter().filter(|claim| claim.verdict.is_of_calibrated(&claim.ours)).count();
     Ok(Reproduction {
         reproduced: count(Outcome::Reproduced),
         not_reproduced: count(Outcome::NotReproduced),

@@ -67,6 +67,13 @@ pub fn definition(claim: &Claim) -> String {
     format!("{:08x}", crc32fast::hash(text.as_bytes()))
 }
 
+impl Outcome {
+    /// Whether it is that of a claim that a constant was fitted to: our numbers are there, and not judged.
+    pub(super) fn is_of_calibrated(self, ours: &str) -> bool {
+        self == Outcome::NotEvaluated && !ours.is_empty()
+    }
+}
+
 impl Entry {
     fn of(claim: &Claim, result: &ClaimResult, version: &str) -> Entry {
         fn each<T: Ord>(values: impl Iterator<Item = T>) -> Vec<T> {
@@ -94,7 +101,7 @@ impl Entry {
 
     /// Shown, but not judged, since a constant was fitted to it.
     fn is_calibrated(&self) -> bool {
-        self.verdict == Outcome::NotEvaluated && !self.ours.is_empty()
+        self.verdict.is_of_calibrated(&self.ours)
     }
 
     fn verdict_word(&self) -> &'static str {
