@@ -125,8 +125,9 @@ fn huge_pages() -> InMemory {
     world
 }
 
-/// What came of a run: places of pages as time went on, the policy's figures, costs and calls.
-fn run(entry: &Entry, world: InMemory, parameters: &str) -> Option<String> {
+/// What came of a run: places of pages as time went on, the policy's figures, costs and calls, and what it cost in all. The
+/// run ends where that is no longer what `before` has.
+fn run(entry: &Entry, world: InMemory, parameters: &str, before: Option<&[String]>) -> Option<Vec<String>> {
     let pages = || (0..PAGES).map(|vpn| PageId::new(0, vpn));
     let heat = |page: PageId| Heat { reads: page.vpn % 97, writes: (page.vpn * 7) % 31 };
     let order = AccessOrder::of(pages().chain(pages().filter(|page| page.vpn % 7 == 0)));
@@ -136,12 +137,10 @@ fn run(entry: &Entry, world: InMemory, parameters: &str) -> Option<String> {
         ..Profile::default()
     };
     let mut driver = Driver::open_with(entry.name(), parameters, world, 1, Some(&profile)).ok()?;
-    let mut trace = String::new();
-    let mut note = |driver: &Driver| {
-        for vpn in (0..PAGES).step_by(16) {
-            trace += &format!("{:?}", driver.world.locate(PageId::new(0, vpn)));
-        }
-        trace += &format!("{} {:?}\n", driver.calls(), driver.report());
+    let mut trace: Vec<String> = Vec::new();
+    let state = |driver: &Driver| {
+        let places = (0..PAGES).step_by(16).map(|vpn| driver.world.locate(PageId::new(0, vpn)));
+        format!("{:?} {} {:?}", places.collect::<Vec<_>>(), driver.calls(), driver.report())
     };
     driver.touch_all(0, 0..PAGES * 3 / 4, true);
     for round in 0..40u64 {
@@ -162,9 +161,12 @@ fn run(entry: &Entry, world: InMemory, parameters: &str) -> Option<String> {
             driver.unmap(0, 2048 + 16 * round, 16);
             driver.touch_all(0, 1984..2040, round % 16 == 7);
         }
-        note(&driver);
+        trace.push(state(&driver));
+        if before.is_some_and(|before| before.get(trace.len() - 1) != trace.last()) {
+            return Some(trace);
+        }
     }
-    trace += &format!("{:?}", terrace_policy::MemorySystem::spent(&driver.world));
+    trace.push(format!("{:?}", terrace_policy::MemorySystem::spent(&driver.world)));
     Some(trace)
 }
 
@@ -213,13 +215,13 @@ fn dead(entry: &Entry, listed: &[&str]) -> Vec<String> {
         shown.map(|(one, value)| line(&one.name, one.kind, &value)).collect()
     };
     let worlds: [fn() -> InMemory; 2] = [base_pages, huge_pages];
-    let before = worlds.map(|world| run(entry, world(), &set("", "")));
+    let before = worlds.map(|world| run(entry, world(), &set("", ""), None));
     let has_effect = |parameter: &&ParameterInfo| {
         others(parameter, &value(parameter)).iter().any(|other| {
             let changed = set(&parameter.name, other);
             // Values that a policy refuses beside the others show nothing.
             worlds.iter().zip(&before).any(|(world, before)| {
-                let after = run(entry, world(), &changed);
+                let after = run(entry, world(), &changed, before.as_deref());
                 after.is_some() && before.is_some() && after != *before
             })
         })

@@ -319,8 +319,6 @@ pub(crate) fn rows_of_designs(
     let mut table = Table::new();
     let rule = if charset == Charset::Unicode { '─' } else { '-' };
     table.load_style(TableStyle::new().header_separator(LineStyle::new(rule, rule, rule, ' ')));
-    // Tables are lines of text here, whatever the process's standard output is.
-    table.force_no_tty();
     table.set_header(["design"].iter().chain(columns));
     for (design, row) in rows {
         table.add_row([fit(design, name_width, charset)].iter().chain(row));
