@@ -319,6 +319,15 @@ pub(super) fn outcome(engine: &Engine, cores_used: u64) -> Outcome {
 /// What a reader of the numbers should know.
 fn notes(engine: &Engine, stats: &Stats, counted: u64, of_the_policy: Vec<String>) -> Vec<String> {
     let mut notes = Vec::new();
+    let of_gpu = engine.streams.streams.iter().filter(|stream| stream.of_gpu);
+    let of_gpu: u64 = of_gpu.map(|stream| stream.accesses).sum();
+    if of_gpu > 0 {
+        notes.push(format!(
+            "the machine has no GPU: {} accesses of the input's kernels ran as one thread on a core; use --machine gpu-gtx480, \
+             or another machine with a GPU (terrace machine list)",
+            grouped(of_gpu)
+        ));
+    }
     if engine.region.begin.is_some() {
         notes.push(format!(
             "statistics cover the region of interest that the input marks: {} of {} accesses",

@@ -11,7 +11,7 @@ use crate::outcome::SimError;
 use crate::tiering::Change;
 use crate::translate::{Stop, Translation};
 use terrace_model::{AddressRange, CoreId, PageSize, SpaceId, Time, VirtAddr};
-use terrace_trace::{Event, KernelAccess, MapKind, MarkKind};
+use terrace_trace::{Agent, Event, KernelAccess, MapKind, MarkKind};
 
 /// Instructions of a `Compute` event by which its pace is known.
 const COMPUTE_PIECE: u64 = 4096;
@@ -45,7 +45,8 @@ impl Engine<'_> {
         stream: usize,
         event: &Event,
     ) -> Result<(), SimError> {
-        if let Event::Spawn { process, forked_from, .. } = event {
+        if let Event::Spawn { process, forked_from, agent, .. } = event {
+            self.streams.streams[stream].of_gpu = *agent == Agent::Gpu;
             return self.spawn(core, stream, *process, forked_from.map(|s| s.index()));
         }
         let space = match self.streams.streams[stream].space {

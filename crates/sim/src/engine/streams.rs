@@ -34,6 +34,8 @@ pub(super) struct Stream {
     /// The process that the stream's `Spawn`, which may not have been applied yet, puts it into.
     pub process: Option<u32>,
     pub exited: bool,
+    /// The stream is a GPU's, on a machine that has none.
+    pub of_gpu: bool,
     pub accesses: u64,
     /// Accesses that were counted for its program.
     pub accounted: u64,

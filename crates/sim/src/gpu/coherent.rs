@@ -149,11 +149,9 @@ impl Paths {
         now: Time,
     ) -> Time {
         if self.may_cache(around, line) {
-            if let Some(mut coherence) = self.coherence.take() {
-                coherence.own_for_store(around, line, now);
-                self.coherence = Some(coherence);
-            }
-            return self.store_line(around, one, line, now);
+            let owned =
+                self.coherence.as_mut().map_or(now, |coherence| coherence.own_for_store(around, line, now));
+            return self.store_line(around, one, line, now).max(owned);
         }
         let own = around.is_own(line);
         let Some(coherence) = self.coherence.as_deref_mut() else { return now };

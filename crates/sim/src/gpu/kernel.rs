@@ -78,11 +78,17 @@ impl Engine {
         Ok(())
     }
 
+    /// When the kernel is over whose warps have all ended. Its stores are then where others find them: in a slice, or in
+    /// memory where slices may not hold them.
+    pub(super) fn end_of_kernel(&self) -> Time {
+        self.sms.now.max(self.paths.stored)
+    }
+
     /// All of the kernel that runs is done.
     pub(super) fn kernel_is_over(&mut self) {
         let Some(began) = self.began.take() else { return };
         self.set_agent(Agent::Cpu);
-        self.now = self.now.max(self.sms.now);
+        self.now = self.now.max(self.end_of_kernel());
         self.series(Series::end);
         self.paths.end_kernel();
         self.kernel_time += self.now - began;

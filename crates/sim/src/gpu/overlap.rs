@@ -251,7 +251,7 @@ impl Engine {
             // All warps wait for pages.
             _ if !self.sms.is_idle() => Next::At(self.sms.now.max(self.policy_due().unwrap_or_default())),
             (None, None) => Next::Never,
-            (Some(_), None) => Next::At(self.sms.now),
+            (Some(_), None) => Next::At(self.end_of_kernel()),
         }
     }
 

@@ -71,7 +71,18 @@ pub struct Paths {
     pub coherence: Option<Box<Coherence>>,
     /// Pages that SMs have translated since they last changed their place.
     pub(super) touched: HashSet<PageId>,
+    /// When the last store so far has its place in a slice, and memory has accepted what slices wrote back.
+    pub stored: Time,
     pub counters: PathCounters,
+}
+
+/// A line that a slice fetches.
+#[derive(Clone, Copy, Debug)]
+struct Fetch {
+    /// When the slice has a register for the fetch.
+    accepted: Time,
+    /// When the line is there.
+    done: Time,
 }
 
 impl Paths {
@@ -100,6 +111,7 @@ impl Paths {
             touches: FirstTouches::new(&gpu.fault, gpu.sms),
             cycle,
             touched: HashSet::new(),
+            stored: Time::ZERO,
             counters: PathCounters::default(),
         }
     }
@@ -165,7 +177,7 @@ impl Paths {
         Ok(last)
     }
 
-    /// Stores likewise: when the SM has handed over the last. Nobody waits for memory.
+    /// Stores likewise: when the SM has handed over the last. The warp does not wait for memory; the kernel's end does.
     ///
     /// # Errors
     /// Memory is full.
@@ -189,6 +201,7 @@ impl Paths {
                 Some(_) => self.coherent_store(around, sm, Request { one: *one, line, atomic }, begin),
             };
             self.sms[sm].stores.occupy(begin, done);
+            self.stored = self.stored.max(done);
             last = last.max(begin);
         }
         Ok(last)
@@ -286,34 +299,37 @@ impl Paths {
         }
         self.counters.l2_misses += 1;
         around.observe(one, false);
-        self.bring(around, line, wanted, valid, now)
+        self.bring(around, line, wanted, valid, now).done
     }
 
-    /// A slice brings the sectors that it lacks of those wanted: when they are there.
-    fn bring(&mut self, around: &mut Around<'_>, line: GpuLine, wanted: u8, valid: u8, now: Time) -> Time {
-        let slice = &mut self.slices[around.machine.shared.memory.channel_of(line.half(0))];
+    /// A slice brings the sectors that it lacks of those wanted. Its register is busy until they are there, and until memory
+    /// has accepted what had to leave for them.
+    fn bring(&mut self, around: &mut Around<'_>, line: GpuLine, wanted: u8, valid: u8, now: Time) -> Fetch {
+        let channel = around.machine.shared.memory.channel_of(line.half(0));
+        let slice = &mut self.slices[channel];
         let begin = slice.misses.start(now);
         let done = match &mut self.coherence {
             None => read(around, line, valid, begin),
             Some(coherence) => coherence.fetch(around, line, wanted & !valid, begin),
         };
-        slice.misses.occupy(begin, done);
         let victim = slice.cache.fill(line, wanted, done, false);
-        if let Some(victim) = victim {
-            self.write_back(around, victim.line, victim.dirty, begin);
-        }
-        done
+        let left = victim.map_or(begin, |victim| self.write_back(around, victim.line, victim.dirty, begin));
+        self.slices[channel].misses.occupy(begin, done.max(left));
+        Fetch { accepted: begin, done }
     }
 
     /// Writes what was written of a line: when memory has accepted it.
     fn write_back(&mut self, around: &mut Around<'_>, line: GpuLine, dirty: u8, now: Time) -> Time {
-        match &mut self.coherence {
+        let accepted = match &mut self.coherence {
             None => write_back(around, line, dirty, now),
             Some(coherence) => coherence.write_back(around, line, dirty, now),
-        }
+        };
+        self.stored = self.stored.max(accepted);
+        accepted
     }
 
-    /// A store reaches its slice: when the slice has room for it.
+    /// A store reaches its slice: when the slice has accepted it. A slice that fetches the line accepts the store once it
+    /// has a register for the fetch.
     pub(super) fn store_line(
         &mut self,
         around: &mut Around<'_>,
@@ -321,7 +337,7 @@ impl Paths {
         line: GpuLine,
         now: Time,
     ) -> Time {
-        let arrives = now + self.one_way;
+        let mut arrives = now + self.one_way;
         let slice = &mut self.slices[around.machine.shared.memory.channel_of(line.half(0))];
         match slice.cache.look_up(line) {
             Some(_) => self.counters.l2_hits += 1,
@@ -330,7 +346,9 @@ impl Paths {
                 around.observe(one, true);
                 if self.write_allocate == WriteAllocate::Fetch {
                     let wanted = self.brings(around, one, line);
-                    self.bring(around, line, wanted, 0, arrives);
+                    let fetch = self.bring(around, line, wanted, 0, arrives);
+                    arrives = fetch.accepted;
+                    self.stored = self.stored.max(fetch.done);
                 }
             }
         }

@@ -245,6 +245,20 @@ fn what_the_gpu_cannot_do_is_refused() {
     assert!(error.contains("gpu.l1.capacity"), "{error}");
 }
 
+#[test]
+fn a_machine_without_a_gpu_runs_kernels_on_a_core_and_says_so() {
+    let notes = |machine: Option<&str>| {
+        let design = Library::embedded().design("native-4k", machine, &[]).unwrap().design;
+        stream(1 << 20, true).run(&design).notes.join("\n")
+    };
+    let on_a_core = notes(None);
+    // 128 bytes of each array are 32 lanes of 4 bytes.
+    let expected =
+        "the machine has no GPU: 524,288 accesses of the input's kernels ran as one thread on a core";
+    assert!(on_a_core.contains(expected) && on_a_core.contains("--machine gpu-gtx480"), "{on_a_core}");
+    assert!(!notes(Some("gpu-gtx480")).contains("no GPU"));
+}
+
 /// All that memories and the link carried is in the intervals, and what each structure read and wrote under its name.
 #[test]
 fn what_was_carried_is_known_over_time_and_by_structure() {

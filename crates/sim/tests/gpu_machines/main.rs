@@ -5,6 +5,7 @@ mod kernels;
 mod machines;
 mod overlap;
 mod selective;
+mod stores;
 mod systems;
 
 #[path = "../gpu_support/mod.rs"]

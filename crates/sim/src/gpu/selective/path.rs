@@ -82,10 +82,11 @@ impl Coherence {
         cpu.write(line, sectors, now, Initiator::Writeback)
     }
 
-    /// The GPU's slice takes a store to a line that it may cache: the CPU's copies go.
-    pub fn own_for_store(&mut self, around: &mut Around<'_>, line: GpuLine, now: Time) {
-        if self.kind == CoherenceKind::Hardware {
-            self.cpu.take_own(&mut around.cpu(), line, now);
+    /// The GPU's slice takes a store to a line that it may cache: the CPU's copies go. Returns when the slice owns the line.
+    pub fn own_for_store(&mut self, around: &mut Around<'_>, line: GpuLine, now: Time) -> Time {
+        match self.kind {
+            CoherenceKind::Hardware => self.cpu.take_own(&mut around.cpu(), line, now),
+            CoherenceKind::Selective => now,
         }
     }
 }
