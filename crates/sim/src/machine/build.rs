@@ -40,13 +40,13 @@ impl Machine {
         if layout.is_empty() {
             return Err("tier: a machine needs a memory tier".to_owned());
         }
-        let guest = guest_layout(design);
+        let (guest, stop) = (guest_layout(design), options.stop.as_deref());
         let hypervisor = match &guest {
-            Some(guest) => Some(Box::new(Hypervisor::new(design, &layout, guest, cycle)?)),
+            Some(guest) => Some(Box::new(Hypervisor::new(design, &layout, guest, cycle, stop)?)),
             None => None,
         };
         let (own, levels) = (design.os_of_programs(), design.translation.levels);
-        let os = Os::of_guests(&own, levels, guest.as_ref().unwrap_or(&layout), design.vm_count())?;
+        let os = Os::of_guests(&own, levels, guest.as_ref().unwrap_or(&layout), design.vm_count(), stop)?;
         let translation = &design.translation;
         let entry = schemes::find(&translation.scheme.kind).ok_or_else(|| {
             format!("translation.scheme: there is no scheme \"{}\"", translation.scheme.kind)
