@@ -43,8 +43,10 @@ pub struct RunRecord {
     pub wall_seconds: f64,
     /// All statistics.
     pub stats: Stats,
-    /// Every parameter: dotted key, and its value as text with unit.
+    /// Every parameter: dotted key, and its value as text with unit; before the division by `scale`.
     pub parameters: Vec<(String, String)>,
+    /// The parameters that the division by `scale` changed, as they were simulated.
+    pub scaled_parameters: Vec<(String, String)>,
     /// What the fidelity level left out, one sentence each.
     pub left_out: Vec<String>,
     /// The command that repeats the run.

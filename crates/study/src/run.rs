@@ -182,6 +182,7 @@ fn simulate_with(
         wall_seconds,
         stats: outcome.stats,
         parameters: design.parameters.iter().map(|p| (p.key.clone(), p.value.clone())).collect(),
+        scaled_parameters: scaled_parameters(&design.design, settings),
         left_out: outcome.left_out,
         command,
         notes: outcome.notes.iter().map(|note| with_names_demangled(note)).collect(),
@@ -193,6 +194,15 @@ fn simulate_with(
     record.notes.extend(too_short(&design.design, &record, settings));
     let terrace_sim::Outcome { memory_map, placement_map, access, parts, .. } = outcome;
     Ok(Simulated { record, stopped, memory_map, placement_map, access, parts })
+}
+
+/// What the machine's parameters are after the division by the scale, where there is one.
+fn scaled_parameters(design: &Design, settings: &Settings<'_>) -> Vec<(String, String)> {
+    match settings.simulation.scale {
+        1 => Vec::new(),
+        // A design that was simulated can be scaled.
+        scale => design.scaled_parameters(scale).unwrap_or_default(),
+    }
 }
 
 /// The machine's tiers with their idle latencies.
@@ -293,6 +303,7 @@ fn one_input(
     done: &Sender<()>,
 ) -> InputResult {
     let (name, stop) = (input.name.clone(), input.stop(&settings.stop));
+    let (is_live, asked) = (input.is_live(), settings.stop.clone());
     let mut result = InputResult { name: name.clone(), ..InputResult::default() };
     let commands: Vec<String> = jobs.iter().map(|job| repeat_command(job, &input, settings)).collect();
     let profiles = first_pass::profiles(jobs.iter().map(|job| &job.design), &input, settings);
@@ -303,7 +314,6 @@ fn one_input(
             result.failures.push(format!("{name}: {}", error.with_causes()));
             Vec::new()
         });
-    let (is_live, asked) = (input.is_live(), settings.stop.clone());
         result.take(jobs, outcomes);
         return result;
     }
