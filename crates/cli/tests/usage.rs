@@ -104,6 +104,13 @@ fn an_unknown_key_of_set_names_the_nearest() {
 
 #[test]
 fn a_wrong_design_file_is_named_with_its_line() {
+#[test]
+fn what_the_engine_refuses_is_wrong_usage_too() {
+    let base = ["sim", "--design", "native-4k", "--workload", SMALL];
+    let picture = ["--fidelity", "pages", "--access-picture", "a.svg"];
+    refused(&[&base[..], &picture].concat(), &["use --fidelity full"]);
+}
+
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("mine.toml");
     std::fs::write(&path, "summary = \"mine\"\nextends = \"native-4k\"\n\n[translation]\nl2_tbl = 3\n")
