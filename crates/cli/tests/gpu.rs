@@ -122,7 +122,7 @@ fn pages_that_a_gpu_lacks_are_refused_with_those_that_it_has() {
     for way in ways {
         let mut simulate = terrace();
         simulate.current_dir(folder.path()).args(["sim", "--trace"]).arg(&added);
-        let message = stderr(simulate.args(way), 1);
+        let message = stderr(simulate.args(way), 2);
         let expected = "os.pages: the GPU's TLBs hold pages of 4 KiB alone; use os.pages = \"4k\"";
         assert!(message.contains(expected), "{way:?}: {message}");
     }

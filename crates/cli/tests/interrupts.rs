@@ -53,6 +53,12 @@ fn a_recording_that_is_stopped_leaves_a_whole_trace() {
     let verified = json(terrace().args(["trace", "verify", "--json", "-"]).arg(&trace));
     assert_eq!(verified["sound"], true);
     assert!(verified["totals"]["accesses"].as_u64().unwrap() > 10_000);
+    // Numbers from it are not of the whole program, which they say.
+    let mut compare = terrace();
+    compare.current_dir(folder.path()).args(["compare", "native-4k", "--no-intervals", "--trace", "x.trace"]);
+    let compared = compare.assert().success();
+    let shown = String::from_utf8_lossy(&compared.get_output().stdout).replace("\n  ", " ");
+    assert!(shown.contains("Note: the recording was stopped before the program's end"), "{shown}");
 }
 
 /// `timeout -s INT` sends its signal to the command and then to the command's group.

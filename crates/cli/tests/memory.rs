@@ -53,6 +53,8 @@ fn a_memory_is_aged_once_and_the_same_as_one_that_ages_in_the_run() {
 
     let document =
         json(terrace().args(["memory", "show", "--json", "-"]).arg(folder.path().join("aged.mem")));
+    assert_eq!((&document["machine"], &document["tier"]), (&"zen4-cxl".into(), &"dram".into()));
+    assert!(said.starts_with("aged.mem: 256.00 MiB of memory, tier dram of zen4-cxl\n"), "{said}");
     assert_eq!(document["frames"], 65_536);
     let held = ["free", "kernel", "cached"].map(|key| document[key].as_u64().unwrap());
     assert_eq!(held.iter().sum::<u64>(), 65_536);

@@ -43,7 +43,7 @@ fn what_runs_only_once_has_no_first_pass() {
         }
     }
     let sim = ["sim", "--design", "oracle", "--workload", KV, "--fidelity", "pages"];
-    assert!(stderr(terrace().args(sim), 1).contains("use --fidelity full"));
+    assert!(stderr(terrace().args(sim), 2).contains("use --fidelity full"));
 }
 
 fn comparison(arguments: &[&str]) -> (Value, String) {

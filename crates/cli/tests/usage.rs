@@ -80,6 +80,16 @@ fn a_program_without_its_dashes_is_recognized() {
     refused(&["compare", "ls"], &["\"ls\"", "terrace compare -- ls"]);
     // Near to a name, and a program still.
     refused(&["compare", "sort", "f"], &["did you mean \"spot\"", "terrace compare -- sort f"]);
+    // By its path it is read as a file.
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("run it").display().to_string();
+    std::fs::write(&script, "#!/bin/sh\nexit 0\n").unwrap();
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    refused(
+        &["compare", &script, "-o", "x"],
+        &["is a program, not a design; did you mean", "terrace compare -- '"],
+    );
+    refused(&["compare", "native-4k", "/bin/true"], &["`terrace compare native-4k -- /bin/true`?"]);
     let message = stderr(terrace().args(["compare", "no-such-design-or-program"]), 2);
     assert!(message.contains("terrace design list") && message.lines().count() == 1, "{message}");
     assert!(message.len() < 200, "no list of all names: {message}");
@@ -92,6 +102,13 @@ fn a_design_that_never_ends_is_refused() {
     let path = folder.path().join("mine.toml");
     std::fs::write(&path, "extends = \"/dev/zero\"\n").unwrap();
     refused(&["design", "show", path.to_str().unwrap()], &["/dev/zero", "longer than 4 MiB"]);
+}
+
+#[test]
+fn what_the_engine_refuses_is_wrong_usage_too() {
+    let base = ["sim", "--design", "native-4k", "--workload", SMALL];
+    let picture = ["--fidelity", "pages", "--access-picture", "a.svg"];
+    refused(&[&base[..], &picture].concat(), &["use --fidelity full"]);
 }
 
 #[test]

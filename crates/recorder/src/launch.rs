@@ -182,6 +182,7 @@ pub fn header(command: &[OsString], options: &RecordOptions) -> Header {
         seed: None,
         has_pc: options.program_counters,
         expected_accesses: options.limit,
+        is_partial: false,
     }
 }
 

@@ -46,7 +46,7 @@ fn about(runs: &[RunRecord], note: &str) -> String {
 
 /// Scale, fidelity and notes: what keeps the numbers from being the whole truth. Each is said once; a note that is not
 /// about all runs names the designs and inputs that it is about.
-pub(crate) fn caveats(runs: &[RunRecord], width: usize) -> String {
+pub fn caveats(runs: &[RunRecord], width: usize) -> String {
     let mut lines: Vec<String> = Vec::new();
     let mut say = |line: String| {
         if !lines.contains(&line) {

@@ -104,6 +104,8 @@ struct Run<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pools: Option<Pools<'a>>,
     parameters: Pairs<'a>,
+    #[serde(skip_serializing_if = "Pairs::is_empty")]
+    scaled_parameters: Pairs<'a>,
     stats: Node<'a>,
 }
 
@@ -217,11 +219,13 @@ impl RunRecord {
         struct Single<'a> {
             schema: u32,
             runs: [Run<'a>; 1],
+            tool_version: &'a str,
             units: BTreeMap<&'a str, Unit>,
             host: Host<'a>,
         }
         let host = Host::of(None, std::slice::from_ref(self));
-        pretty(&Single { schema: SCHEMA, runs: [run(self)], units, host })
+        let tool_version = env!("CARGO_PKG_VERSION");
+        pretty(&Single { schema: SCHEMA, runs: [run(self)], tool_version, units, host })
     }
 }
 
@@ -260,6 +264,7 @@ fn run(run: &RunRecord) -> Run<'_> {
         contiguity_over_time: &run.contiguity_over_time,
         pools: run.pools.as_ref().map(Pools::of),
         parameters: Pairs(&run.parameters),
+        scaled_parameters: Pairs(&run.scaled_parameters),
         stats: tree(&run.stats),
     }
 }
@@ -361,7 +366,7 @@ mod tests {
         let comparison = test_data::comparison();
         let all: serde_json::Value = serde_json::from_str(&comparison.to_json()).unwrap();
         let one: serde_json::Value = serde_json::from_str(&comparison.runs[0].to_json()).unwrap();
-        assert_eq!(one["schema"], 2);
+        assert_eq!((&one["schema"], &one["tool_version"]), (&2.into(), &env!("CARGO_PKG_VERSION").into()));
         let mut of_comparison = all["runs"][0].clone();
         assert_eq!(of_comparison.as_object_mut().unwrap().remove("speedup").unwrap()["value"], 1.0);
         assert_eq!(one["runs"][0], of_comparison);

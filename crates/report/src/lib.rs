@@ -35,6 +35,7 @@ mod virtual_machines;
 mod write;
 
 pub use access_picture::{AccessPicture, AccessStep, Stage};
+pub use caveats::caveats;
 pub use columns::{Column, Columns};
 pub use comparison::{Comparison, MachineLedger};
 pub use conclusion::{Conclusion, SMALLEST_DIFFERENCE};
@@ -45,7 +46,8 @@ pub use memory_picture::{Look, MemoryPanel, MemoryPicture, MemoryRun};
 pub use mix::{Mix, ProgramOfMix};
 pub use placement_picture::{PlacementBand, PlacementPicture};
 pub use run::{
-    CycleComponent, LIVE, MachineTier, RunRecord, TimelinePoint, machine_in_words, machine_sentence,
+    CycleComponent, LIVE, MachineTier, RunRecord, TimelinePoint, has_times, machine_in_words,
+    machine_sentence,
 };
 pub use tiering::{PolicyWork, TierUse, Tiering};
 pub use translation_coherence::TranslationCoherence;

@@ -7,6 +7,11 @@ use terrace_model::{ContiguityPoint, PoolTraffic, Stats};
 /// The fidelity of a run on a real machine: nothing was simulated, so there are no cycles and no accesses.
 pub const LIVE: &str = "live";
 
+/// Whether runs of this fidelity have times that can be compared; see [`RunRecord::is_timed`].
+pub fn has_times(fidelity: &str) -> bool {
+    !matches!(fidelity, "translation" | "pages")
+}
+
 /// One design on one input.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunRecord {
@@ -38,8 +43,10 @@ pub struct RunRecord {
     pub wall_seconds: f64,
     /// All statistics.
     pub stats: Stats,
-    /// Every parameter: dotted key, and its value as text with unit.
+    /// Every parameter: dotted key, and its value as text with unit; before the division by `scale`.
     pub parameters: Vec<(String, String)>,
+    /// The parameters that the division by `scale` changed, as they were simulated.
+    pub scaled_parameters: Vec<(String, String)>,
     /// What the fidelity level left out, one sentence each.
     pub left_out: Vec<String>,
     /// The command that repeats the run.
@@ -134,8 +141,7 @@ impl RunRecord {
     /// Whether the run's time can be compared: it simulated time, and that of its accesses, which only `full` does. The
     /// others' is that of computing, walks, faults and copies alone.
     pub fn is_timed(&self) -> bool {
-        let has_accesses = !matches!(self.fidelity.as_str(), "translation" | "pages");
-        has_accesses && self.seconds_simulated.is_finite() && self.seconds_simulated > 0.0
+        has_times(&self.fidelity) && self.seconds_simulated.is_finite() && self.seconds_simulated > 0.0
     }
 
     /// How many times faster than `baseline` this run is; `None` unless both are timed. Of a mix, by the weighted speed-up.

@@ -57,6 +57,7 @@ fn run(design: &str, scheme: &str, cycles: u64, translation: u64) -> RunRecord {
         notes: Vec::new(),
         timeline: Vec::new(),
         contiguity_over_time: Vec::new(),
+        scaled_parameters: Vec::new(),
         pools: None,
         uncertainty: None,
     }

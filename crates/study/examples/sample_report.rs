@@ -313,6 +313,7 @@ fn run(profile: &Profile, change: &Change) -> RunRecord {
         seconds_simulated: cycles as f64 / 3.7e9,
         wall_seconds: accesses / 21.5e6,
         stats,
+        scaled_parameters: Vec::new(),
         parameters: vec![
             parameter("core.count", "8"),
             parameter("core.frequency", "3.7 GHz"),

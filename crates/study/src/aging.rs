@@ -35,10 +35,18 @@ pub fn picture(snapshot: &Snapshot, file: &Path) -> Result<MemoryPicture, Error>
     let fault = |problem: String| Error::request(format!("{name}: {problem}"));
     let (figures, runs) = (snapshot.figures().map_err(fault)?, snapshot.runs().map_err(fault)?);
     Ok(MemoryPicture {
-        title: format!("{name}: a memory of {}", bytes(figures.frames)),
+        title: format!("{name}: a memory of {}{}", bytes(figures.frames), of_machine(snapshot)),
         rows: vec![vec![panel("as it was saved", &figures, &runs)]],
         ..MemoryPicture::default()
     })
+}
+
+/// The machine and the tier, to stand behind a memory's size; nothing where the file does not say.
+fn of_machine(snapshot: &Snapshot) -> String {
+    match snapshot.machine() {
+        "" => String::new(),
+        machine => format!(", tier {} of {machine}", snapshot.tier()),
+    }
 }
 
 /// How a saved memory is fragmented. Amounts are in frames.
@@ -46,6 +54,10 @@ pub fn picture(snapshot: &Snapshot, file: &Path) -> Result<MemoryPicture, Error>
 pub struct AgedMemory {
     /// Where it lies.
     pub file: String,
+    /// The machine whose memory it is; empty where the file does not say.
+    pub machine: String,
+    /// The machine's tier; empty where the file does not say.
+    pub tier: String,
     /// All frames.
     pub frames: u64,
     /// Free frames.
@@ -105,6 +117,8 @@ impl AgedMemory {
         };
         Ok(AgedMemory {
             file,
+            machine: snapshot.machine().to_owned(),
+            tier: if snapshot.machine().is_empty() { String::new() } else { snapshot.tier().to_owned() },
             frames: figures.frames,
             free: figures.free,
             kernel: figures.kernel,
@@ -117,7 +131,11 @@ impl AgedMemory {
     /// The figures as tables of 80 columns.
     pub fn to_text(&self) -> String {
         let share = |frames: u64| format!("{:.1}%", frames as f64 / self.frames.max(1) as f64 * 100.0);
-        let mut out = text::hanging("", &format!("{}: {} of memory", self.file, bytes(self.frames)), 78);
+        let of = match self.machine.as_str() {
+            "" => String::new(),
+            machine => format!(", tier {} of {machine}", self.tier),
+        };
+        let mut out = text::hanging("", &format!("{}: {} of memory{of}", self.file, bytes(self.frames)), 78);
         out.push('\n');
         for (name, frames) in [("free", self.free), ("kernel", self.kernel), ("page cache", self.cached)] {
             let _ = writeln!(out, "{name:<12}{:>12}{:>8}", bytes(frames), share(frames));

@@ -71,7 +71,9 @@ impl Error {
             | Error::Recorder(_) => true,
             // A file that is not there is the caller's; one that is damaged or foreign is not.
             Error::Open(error) => matches!(error, SourceError::Io { .. }),
-            Error::Read(_) | Error::Write(_) | Error::Folder(_) | Error::Simulation(_) => false,
+            // What the engine finds out about a design or what was asked of it.
+            Error::Simulation(error) => matches!(error, SimError::Design { .. }),
+            Error::Read(_) | Error::Write(_) | Error::Folder(_) => false,
             Error::Stopped(_) | Error::Failed(_) => false,
         }
     }

@@ -37,6 +37,8 @@ pub mod migrations;
 pub mod mix;
 mod observer;
 pub mod pages;
+mod partial;
+mod periods;
 pub mod placement_picture;
 pub mod profile;
 mod programs;

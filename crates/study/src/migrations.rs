@@ -44,9 +44,9 @@ pub struct Row {
 /// # Errors
 /// A machine of one tier.
 pub fn measure(design: &Design) -> Result<Migrations, Error> {
-    let rows = migration_benchmark(design)
+    let rows = migration_benchmark(design, None)
         .map_err(|problem| Error::failed(format!("{}: {problem}", design.machine)))?;
-    let rows = rows.into_iter().map(|row| Row {
+    let rows = rows.into_iter().flatten().map(|row| Row {
         bytes_per_second: row.throughput.0,
         exchange: row.exchange,
         in_flight: row.in_flight,

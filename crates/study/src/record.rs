@@ -56,6 +56,9 @@ pub fn write_trace(mut input: Input, path: &Path, progress: &dyn Progress) -> Re
     };
     drop(watched);
     drop(source);
+    if settings.stop.requested() {
+        writer.mark_partial();
+    }
     // Also after a failure: what came before it is whole.
     match written.and_then(|()| writer.finish()) {
         Ok(summary) => {

@@ -1,11 +1,12 @@
 //! Runs designs on inputs and turns the outcomes into run records.
 
-use crate::designs::{Job, LARGEST_TIME_SCALE};
+use crate::designs::Job;
 use crate::fanout::{Branch, FanOut, Observer};
-use crate::figures;
 use crate::first_pass;
 use crate::input::{Ending, Input};
 use crate::observer::{Code, InputObserver};
+use crate::partial;
+use crate::periods::too_short;
 use crate::progress::{Watched, share};
 use crate::simulation::Settings;
 use crate::threads;
@@ -21,6 +22,8 @@ use terrace_sim::design::{Design, Resolved};
 use terrace_sim::memory::Device;
 use terrace_sim::{AccessPath, MemoryMap, OpenPolicy, Options, PartUse, PlacementMap, SimError};
 use terrace_trace::{EventSource, SourceError, demangled};
+
+pub use crate::periods::{FEW_PERIODS, longer, longest_period};
 
 /// What came of one input.
 #[derive(Default)]
@@ -179,6 +182,7 @@ fn simulate_with(
         wall_seconds,
         stats: outcome.stats,
         parameters: design.parameters.iter().map(|p| (p.key.clone(), p.value.clone())).collect(),
+        scaled_parameters: scaled_parameters(&design.design, settings),
         left_out: outcome.left_out,
         command,
         notes: outcome.notes.iter().map(|note| with_names_demangled(note)).collect(),
@@ -190,6 +194,15 @@ fn simulate_with(
     record.notes.extend(too_short(&design.design, &record, settings));
     let terrace_sim::Outcome { memory_map, placement_map, access, parts, .. } = outcome;
     Ok(Simulated { record, stopped, memory_map, placement_map, access, parts })
+}
+
+/// What the machine's parameters are after the division by the scale, where there is one.
+fn scaled_parameters(design: &Design, settings: &Settings<'_>) -> Vec<(String, String)> {
+    match settings.simulation.scale {
+        1 => Vec::new(),
+        // A design that was simulated can be scaled.
+        scale => design.scaled_parameters(scale).unwrap_or_default(),
+    }
 }
 
 /// The machine's tiers with their idle latencies.
@@ -211,52 +224,6 @@ pub fn tiers_of(design: &Design) -> Vec<MachineTier> {
 /// `Machine zen4-cxl: dram 64.0 GiB at 94.3 ns, cxl 64.0 GiB at 219 ns (reads, idle).`, as the design has it.
 pub fn machine_of(design: &Design) -> String {
     terrace_report::machine_sentence(&design.machine, &tiers_of(design))
-}
-
-/// A run holds at least so many periods of its policy before it says what the policy does in the long run.
-pub const FEW_PERIODS: f64 = 10.0;
-
-/// The policy's longest period in seconds, as the run has it.
-pub fn longest_period(design: &Design, settings: &Settings<'_>) -> Option<f64> {
-    let design = settings.scaled(design).ok()?;
-    let policy = design.os.policy.as_ref()?;
-    let period = terrace_policy::find(&policy.name).ok()?.longest_period(&policy.parameters).ok()??;
-    Some(period.as_secs())
-}
-
-/// What to know where the policy hardly came to act.
-fn too_short(design: &Design, run: &RunRecord, settings: &Settings<'_>) -> Option<String> {
-    let period = longest_period(design, settings)?;
-    let periods = run.seconds_simulated / period;
-    let policy = &design.os.policy.as_ref()?.name;
-    (run.is_timed() && periods < FEW_PERIODS).then(|| {
-        format!(
-            "{policy} acts in periods of up to {}, of which the run holds fewer than {FEW_PERIODS}: too few to judge it by; {}",
-            figures::time(period),
-            match time_scale_for(periods) > u64::from(LARGEST_TIME_SCALE) {
-                true => "simulate more",
-                false => "simulate more, or shorten them with --time-scale",
-            },
-        )
-    })
-}
-
-/// What to do so that a run which holds `periods` of its policy under this time scale holds enough: `more`, or a larger time
-/// scale where there is one.
-pub fn longer(more: &str, time_scale: u32, periods: f64) -> String {
-    let needed = u64::from(time_scale) * time_scale_for(periods);
-    match needed > u64::from(LARGEST_TIME_SCALE) {
-        true => more.to_owned(),
-        false => format!("{more}, or try --time-scale {needed}"),
-    }
-}
-
-/// What to divide periods by so that a run which holds `periods` of them holds enough.
-fn time_scale_for(periods: f64) -> u64 {
-    let factor = 2.0 * FEW_PERIODS / periods.max(1e-6);
-    // One digit: nobody needs 173.
-    let magnitude = 10f64.powf(factor.log10().floor());
-    ((factor / magnitude).ceil() * magnitude) as u64
 }
 
 /// The command that repeats one run.
@@ -336,6 +303,7 @@ fn one_input(
     done: &Sender<()>,
 ) -> InputResult {
     let (name, stop) = (input.name.clone(), input.stop(&settings.stop));
+    let (is_live, asked) = (input.is_live(), settings.stop.clone());
     let mut result = InputResult { name: name.clone(), ..InputResult::default() };
     let commands: Vec<String> = jobs.iter().map(|job| repeat_command(job, &input, settings)).collect();
     let profiles = first_pass::profiles(jobs.iter().map(|job| &job.design), &input, settings);
@@ -412,7 +380,11 @@ fn one_input(
     result.take(jobs, outcomes.collect());
     let mut observer = std::mem::take(&mut *observed.lock().unwrap_or_else(PoisonError::into_inner));
     let code = observer.take_code();
-    result.summary = Some(observer.finish(&name, &header));
+    let summary = observer.finish(&name, &header);
+    if let Some(remark) = partial::remark(&header, summary.accesses, is_live && asked.requested()) {
+        result.runs.iter_mut().for_each(|run| run.notes.push(remark.clone()));
+    }
+    result.summary = Some(summary);
     if let Some(at) = recorded {
         result.find_lines(&code, at);
     }

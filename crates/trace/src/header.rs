@@ -25,6 +25,9 @@ pub struct Header {
     pub has_pc: bool,
     /// Number of accesses, where known beforehand (for progress bars).
     pub expected_accesses: Option<u64>,
+    /// Whether writing ended before the program did, because somebody asked for it. The end of a trace file says so.
+    #[serde(skip)]
+    pub is_partial: bool,
 }
 
 /// What is known of one stream at the end of a trace.

@@ -274,6 +274,23 @@ fn errors_name_file_chunk_offset_and_expectation() {
 }
 
 #[test]
+fn a_trace_that_was_stopped_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let (header, batches) = small_trace();
+    for stopped in [false, true] {
+        let path = folder.path().join(format!("{stopped}.trace"));
+        let mut writer = TraceWriter::create(&path, &header).unwrap();
+        batches.iter().for_each(|batch| writer.push(batch).unwrap());
+        if stopped {
+            writer.mark_partial();
+        }
+        let written = writer.finish().unwrap();
+        let reader = TraceReader::open(&path).unwrap();
+        assert_eq!((reader.header().is_partial, reader.totals()), (stopped, Some(&written.totals)));
+    }
+}
+
+#[test]
 fn a_dropped_writer_leaves_a_file_to_salvage() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("t.trace");

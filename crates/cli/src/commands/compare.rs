@@ -176,6 +176,18 @@ fn suggest_here(runs: &[terrace_report::RunRecord]) {
 fn with_dashes(failure: Failure, words: &[String]) -> Failure {
     let Failure::Usage(error) = &failure else { return failure };
     let text = error.to_string();
+    let with_dashes = |at: usize| {
+        let words = || words.iter().map(String::as_str);
+        output::shell_join(words().take(at).chain(["--"]).chain(words().skip(at)))
+    };
+    let is_read = |word: &String| text.starts_with(&format!("{word}:")) && is_executable(word);
+    if let Some(at) = words.iter().position(is_read) {
+        return Failure::usage(format!(
+            "{} is a program, not a design; did you mean `terrace compare {}`?",
+            words[at],
+            with_dashes(at)
+        ));
+    }
     let is_named = |word: &String| text.contains(&format!("no machine, design or policy \"{word}\";"));
     match words.iter().position(is_named) {
         Some(at) if is_program(&words[at]) => Failure::usage(format!(
@@ -183,16 +195,17 @@ fn with_dashes(failure: Failure, words: &[String]) -> Failure {
             words[at],
             text.split_once("; did you mean ")
                 .map_or(String::new(), |(_, near)| format!(" (did you mean {near})")),
-            output::shell_join(
-                words[..at]
-                    .iter()
-                    .map(String::as_str)
-                    .chain(["--"])
-                    .chain(words[at..].iter().map(String::as_str))
-            )
+            with_dashes(at)
         )),
         _ => failure,
     }
+}
+
+/// Whether this is the path of a file that can be run.
+fn is_executable(word: &str) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    let is_run = |data: std::fs::Metadata| data.is_file() && data.permissions().mode() & 0o111 != 0;
+    word.contains('/') && !word.ends_with(".toml") && std::fs::metadata(word).is_ok_and(is_run)
 }
 
 /// Whether the search path has such a file.

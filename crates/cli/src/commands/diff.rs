@@ -25,7 +25,7 @@ differ a little each time; compare them from one trace.";
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
-    /// Results of before: a results.json, or a folder with one
+    /// Results of before: a results.json, or the folder of a comparison or sweep
     before: PathBuf,
 
     /// Results of now
@@ -50,6 +50,7 @@ pub fn run(arguments: &Arguments) -> CommandResult {
     arguments.results.write_rows(&result, "runs")?;
     arguments.results.print(|| result.to_text(arguments.statistics))?;
     let Some(share) = arguments.fail_on else { return Ok(()) };
+    result.check_times()?;
     let slower = result.slower_by(share).count();
     match (slower, result.only_before.len()) {
         (0, 0) => Ok(()),

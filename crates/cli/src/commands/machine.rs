@@ -49,10 +49,8 @@ pub fn run(arguments: Arguments) -> CommandResult {
 
 /// Shows a machine with its own operating system's settings.
 fn show(name: &str, results: &ResultOptions) -> CommandResult {
-    if catalog::designs().iter().any(|design| design.name == name) {
-        return Err(Failure::usage(format!("{name} is a design; see `terrace design show {name}`")));
-    }
     let name = crate::options::parse_machine(name).map_err(Failure::usage)?;
+    catalog::check_machine(&name)?;
     let resolved = Library::embedded().design(&name, None, &[]).or_usage()?;
     design::show("machine", &resolved, results)
 }

@@ -160,7 +160,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
                 crate::progress::note(&format!("the simulation ends here: {error}"));
             }
             ending.wait(&name, &terminal);
-            return Err(Failure::Run(error.into()));
+            return Err(terrace_study::Error::from(error).into());
         }
     };
     record.notes.extend(hypervisor::remark(&job.design.design, simulation.fidelity));

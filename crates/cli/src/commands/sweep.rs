@@ -119,11 +119,13 @@ pub fn run(arguments: Arguments) -> CommandResult {
         false => failures.len(),
     };
     if only.is_empty() {
-        let columns = sweep.columns(&store)?;
+        let done = sweep.done(&store)?;
+        let columns = done.columns();
         write_atomically(&output.join("results.csv"), columns.to_csv().as_bytes()).or_run()?;
         write_atomically(&output.join("results.parquet"), &columns.to_parquet()).or_run()?;
         output::print(&machines(&sweep.machines()?))?;
         output::print(&table(&columns))?;
+        output::print(&done.caveats())?;
         output::print_line(&format!("\nResults: {}", output.join("results.csv").display()))?;
     }
     match left {

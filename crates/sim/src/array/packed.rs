@@ -137,6 +137,11 @@ impl PackedSets {
         packed
     }
 
+    /// What so many sets of these ways take of the host's memory, in bytes.
+    pub fn host_bytes(sets: u64, ways: u32) -> u64 {
+        sets.saturating_mul((Layout::new(ways).lines() * size_of::<HostLine>()) as u64)
+    }
+
     /// Number of sets.
     pub fn len(&self) -> usize {
         self.sets

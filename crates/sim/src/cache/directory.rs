@@ -7,6 +7,11 @@ use terrace_model::{CacheLine, CoreId};
 
 const WAYS: u32 = 16;
 
+/// Sets of the directory of private caches that hold so many lines.
+fn sets_for(private_lines: u64) -> u64 {
+    private_lines.saturating_mul(2).div_ceil(u64::from(WAYS)).clamp(1, 1 << 24)
+}
+
 /// What the directory knows about a line.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sharers<S> {
@@ -41,7 +46,7 @@ pub struct Directory<S> {
 impl<S: SharerSet> Directory<S> {
     /// An empty directory for private caches of `private_lines` lines altogether.
     pub fn new(private_lines: usize) -> Directory<S> {
-        let sets = (2 * private_lines).div_ceil(WAYS as usize).clamp(1, 1 << 24);
+        let sets = sets_for(private_lines as u64) as usize;
         Directory {
             sets: PackedSets::new(sets, WAYS),
             sharers: vec![Sharers::default(); sets * WAYS as usize],
@@ -178,6 +183,16 @@ impl AnyDirectory {
         } else {
             AnyDirectory::Wide(Directory::new(private_lines))
         }
+    }
+
+    /// What one takes of the host's memory, in bytes.
+    pub fn host_bytes(cores: u64, private_lines: u64) -> u64 {
+        let sets = sets_for(private_lines);
+        let sharers = match cores <= u64::from(NARROW_CORES) {
+            true => size_of::<Sharers<u64>>(),
+            false => size_of::<Sharers<WideSet>>(),
+        };
+        PackedSets::host_bytes(sets, WAYS) + sets * u64::from(WAYS) * sharers as u64
     }
 
     /// Whether there is one.

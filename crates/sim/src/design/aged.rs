@@ -10,7 +10,8 @@ impl Design {
     /// Aging that does not reach what it is to reach, or a file that cannot be used.
     pub fn aged_memory(&self) -> Result<Snapshot, String> {
         let tier = self.tiers.first().ok_or("tier: a machine needs a memory tier")?;
-        Snapshot::aged(&tier.name, tier.capacity, &self.os.memory)
+        let aged = Snapshot::aged(&tier.name, tier.capacity, &self.os.memory)?;
+        Ok(aged.on_machine(&self.machine))
     }
 
     /// Whether the file that the design ages its memory with is there, whole, and fits the design at some `--scale`. Designs

@@ -61,6 +61,24 @@ impl DesignError {
         self.place.as_deref()
     }
 
+    /// Whether its place is a setting of the command line.
+    pub(crate) fn is_of_a_setting(&self) -> bool {
+        self.place().is_some_and(|place| place.starts_with("--set "))
+    }
+
+    /// This error of what settings contradict, in their name.
+    pub(crate) fn blamed_on(self, sets: &[(String, String)]) -> DesignError {
+        let all: Vec<String> = sets.iter().map(|(key, value)| format!("--set {key}={value}")).collect();
+        let contradicts = if sets.len() == 1 { "contradicts" } else { "contradict" };
+        let all = all.join(" ");
+        let place = match self.place.as_deref() {
+            None => all,
+            Some("default") => format!("{all} {contradicts} the default"),
+            Some(place) => format!("{all} {contradicts} {place}"),
+        };
+        DesignError::at(place, self.message)
+    }
+
     /// The message without its place.
     pub fn message(&self) -> &str {
         &self.message

@@ -12,6 +12,7 @@ use super::layer::{
 };
 use super::schema::Design;
 use super::schemes::KeyProblem;
+use super::settings::{blame, in_order};
 use super::tree::{self, Entry, name_of};
 use super::{Placement, SchemeParameters, schemes};
 use super::{embedded, read, rules, validate};
@@ -130,6 +131,17 @@ impl Library {
     /// Errors: unknown names, cycles, TOML syntax, unknown keys, wrong types and units, broken rules; each with the
     /// file and line at fault.
     pub fn design(
+        &self,
+        name_or_path: &str,
+        machine: Option<&str>,
+        sets: &[(String, String)],
+    ) -> Result<Resolved, DesignError> {
+        let with = |sets: &[(String, String)]| self.with_sets(name_or_path, machine, sets);
+        with(sets).map_err(|error| blame(error, sets, |others| with(others).is_ok()))
+    }
+
+    /// As [`Library::design`]; an error names the place of the key that a rule is about.
+    fn with_sets(
         &self,
         name_or_path: &str,
         machine: Option<&str>,
@@ -404,19 +416,6 @@ fn scheme_keys(scheme: &SchemeParameters, tree: &Entry) -> Result<toml::Table, D
         }
         KeyProblem::Senseless(key, problem) => broken(key, &problem),
     })
-}
-
-/// The order in which settings are made. A table or list goes before what is set within it, as a list of groups before a
-/// group's model, and what starts anew before the rest: whoever sets a device's preset and its channels means both.
-fn in_order(sets: &[(String, String)]) -> Vec<&(String, String)> {
-    let is_within =
-        |other: &str, key: &str| other.strip_prefix(key).is_some_and(|rest| rest.starts_with('.'));
-    let mut ordered: Vec<_> = sets.iter().collect();
-    ordered.sort_by_key(|(key, _)| match sets.iter().any(|(other, _)| is_within(other, key)) {
-        true => (0, key.split('.').count()),
-        false => (1 + usize::from(!tree::starts_anew(key)), 0),
-    });
-    ordered
 }
 
 fn named_key(tree: &Entry, key: &str) -> String {

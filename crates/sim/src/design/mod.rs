@@ -16,6 +16,7 @@ mod read;
 mod rules;
 mod scale;
 mod schema;
+mod settings;
 mod tree;
 mod validate;
 mod virtualization;

@@ -1,9 +1,11 @@
 //! From a tree to a typed value, with the reader's complaint turned into one line that names file, line and key.
 
+use super::Design;
 use super::error::{DesignError, Origin, suggestion};
 use super::tree::{Entry, Node};
 use serde::de::DeserializeOwned;
 use serde_path_to_error::Segment;
+use terrace_model::parameters::Declared;
 
 /// Reads `tree` as a `T`. Errors: unknown or missing key, wrong type, wrong unit, each with the place of the key.
 pub(crate) fn read<T: DeserializeOwned>(tree: &Entry) -> Result<T, DesignError> {
@@ -69,7 +71,28 @@ fn explain(message: &str, entry: &Entry, mut path: Vec<String>) -> DesignError {
         let message = format!("{}: \"{wrong}\" is not valid{}", path.join("."), suggestion(wrong, valid));
         return DesignError::at(&entry.origin, message);
     }
-    DesignError::at(&entry.origin, format!("{}: {}", path.join("."), plain(message)))
+    let key = path.join(".");
+    if let Some((number, range)) = out_of_range(message, &key) {
+        return DesignError::at(&entry.origin, format!("{key}: {number} is not between {range}"));
+    }
+    DesignError::at(&entry.origin, format!("{key}: {}", plain(message)))
+}
+
+/// A whole number that does not fit into the type of `key`, and what would do: the range that the key declares, else that of
+/// the type.
+fn out_of_range(message: &str, key: &str) -> Option<(String, String)> {
+    let (found, expected) = message.strip_prefix("invalid value: ")?.split_once(", expected ")?;
+    let number = found.strip_prefix("integer `")?.trim_end_matches('`');
+    let declared = Design::declared().into_iter().find(|one| one.is_at(key)).and_then(|one| one.range);
+    let range = match (declared, expected) {
+        (Some(range), _) => format!("{} and {}", range.low, range.high),
+        (None, "u8") => format!("0 and {}", u8::MAX),
+        (None, "u16") => format!("0 and {}", u16::MAX),
+        (None, "u32") => format!("0 and {}", u32::MAX),
+        (None, "u64" | "usize") => format!("0 and {}", i64::MAX),
+        _ => return None,
+    };
+    Some((number.to_owned(), range))
 }
 
 fn unknown_key(wrong: &str, valid: &[&str], entry: &Entry, mut path: Vec<String>) -> DesignError {

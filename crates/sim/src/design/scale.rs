@@ -1,6 +1,6 @@
 //! Scaled-down machines: a run of a sixteenth of the footprint on a machine of a sixteenth of the reach.
 
-use super::{Associativity, Design, schemes};
+use super::{Associativity, Design, read, schemes};
 use terrace_model::{Bytes, LINE_BYTES, Time};
 
 /// Largest divisor: below a sixteenth, TLBs and caches have too few sets to stand for the real ones.
@@ -58,6 +58,19 @@ impl Design {
         llc.capacity = Bytes((llc.capacity.0 / u64::from(scale)).next_multiple_of(set));
         Ok(design)
     }
+    /// The parameters that [`Design::scaled`] changes, with what they are then: dotted keys, and values as text with unit.
+    ///
+    /// Errors: as of [`Design::scaled`].
+    pub fn scaled_parameters(&self, scale: u32) -> Result<Vec<(String, String)>, String> {
+        let leaves = |design: &Design| {
+            let value = toml::Value::try_from(design);
+            value.map(|value| read::leaves(&value)).map_err(|problem| problem.to_string())
+        };
+        let before = leaves(self)?;
+        let mut after = leaves(&self.scaled(scale)?)?;
+        after.retain(|parameter| !before.contains(parameter));
+        Ok(after)
+    }
 }
 
 fn shrink(entries: &mut u32, ways: Associativity, scale: u32) {
@@ -80,6 +93,11 @@ mod tests {
         assert_eq!(small.cache.llc.capacity, Bytes(1_622_016), "24.75 MiB / 16 in whole sets of 11 lines");
         assert_eq!(small.cache.l2, design.cache.l2);
         assert_eq!(small.core, design.core);
+        let scaled = design.scaled_parameters(16).unwrap();
+        let of = |key: &str| scaled.iter().find(|(own, _)| own == key).map(|(_, value)| value.as_str());
+        assert_eq!(of("tier.dram.capacity"), Some("12 GiB"));
+        assert_eq!((of("translation.l2.array.0.entries"), of("cache.l2.capacity")), (Some("96"), None));
+        assert_eq!(design.scaled_parameters(1).unwrap(), []);
     }
 
     #[test]

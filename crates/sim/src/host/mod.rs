@@ -4,6 +4,6 @@ mod memory;
 mod prefetch;
 mod regions;
 
-pub use memory::can_have;
+pub use memory::{can_fill, can_have};
 pub use prefetch::HostPrefetch;
 pub use regions::{BasePage, RegionCache};

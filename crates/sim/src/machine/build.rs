@@ -8,11 +8,11 @@ use crate::cache::{Hierarchy, MissRegisters};
 use crate::coherence::{self, Hardware, Shootdowns};
 use crate::core::{CoreGroup, CoreParameters, Pipeline};
 use crate::design::Design;
-use crate::host::{HostPrefetch, RegionCache, can_have};
+use crate::host::{HostPrefetch, RegionCache, can_fill, can_have};
 use crate::observe::Observers;
 use crate::os::Os;
 use crate::outcome::Options;
-use crate::translate::{Nested, NestedParameters, PageWalkCache, schemes};
+use crate::translate::{Nested, NestedParameters, PageWalkCache, Tlbs, schemes};
 use std::ops::Range;
 use terrace_model::{Histogram, Time};
 
@@ -35,18 +35,22 @@ impl Machine {
                 tier.capacity.0 >> 12 << 4,
             )?;
         }
+        let caches = Hierarchy::host_bytes(&design.cache, &design.core);
+        let tlbs = Tlbs::host_bytes(&design.translation).saturating_mul(each_core.len() as u64);
+        let larger = if caches > tlbs { "cache" } else { "translation" };
+        can_fill(larger, "the state of the caches and TLBs of all cores", caches.saturating_add(tlbs))?;
         let memory = TieredMemory::new(design)?;
         let layout = memory.layout();
         if layout.is_empty() {
             return Err("tier: a machine needs a memory tier".to_owned());
         }
-        let guest = guest_layout(design);
+        let (guest, stop) = (guest_layout(design), options.stop.as_deref());
         let hypervisor = match &guest {
-            Some(guest) => Some(Box::new(Hypervisor::new(design, &layout, guest, cycle)?)),
+            Some(guest) => Some(Box::new(Hypervisor::new(design, &layout, guest, cycle, stop)?)),
             None => None,
         };
         let (own, levels) = (design.os_of_programs(), design.translation.levels);
-        let os = Os::of_guests(&own, levels, guest.as_ref().unwrap_or(&layout), design.vm_count())?;
+        let os = Os::of_guests(&own, levels, guest.as_ref().unwrap_or(&layout), design.vm_count(), stop)?;
         let translation = &design.translation;
         let entry = schemes::find(&translation.scheme.kind).ok_or_else(|| {
             format!("translation.scheme: there is no scheme \"{}\"", translation.scheme.kind)
@@ -144,4 +148,22 @@ fn groups(core: &CoreParameters) -> Vec<(String, Range<usize>, Time)> {
         (group.name.clone(), cores, core.of(group).frequency.period())
     };
     core.groups.iter().map(group).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::design::Library;
+
+    #[test]
+    fn caches_that_take_more_memory_than_there_is_are_refused() {
+        let sets = [("core.count", "1024"), ("cache.l2.capacity", "4 GiB"), ("cache.l2.ways", "16")];
+        let sets = sets.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let design = Library::embedded().design("zen4-cxl", None, &sets).unwrap().design;
+        let problem = Machine::new(&design, &Options::default()).expect_err("no computer has so much");
+        assert!(
+            problem.starts_with("cache: the state of the caches and TLBs of all cores needs"),
+            "{problem}"
+        );
+    }
 }

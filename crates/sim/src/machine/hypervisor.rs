@@ -10,6 +10,7 @@ use crate::coherence::Shootdowns;
 use crate::design::{Design, GuestTierParameters};
 use crate::os::{Leaf, Os, OsError};
 use crate::translate::{Placer, TlbEntry, TlbHit};
+use std::sync::atomic::AtomicBool;
 use terrace_model::{
     AddressRange, CoreId, Frame, GuestPhysAddr, LINE_BYTES, Line, PageSize, PhysAddr, SpaceId, Stats, TierId,
     Time, Unit,
@@ -142,10 +143,12 @@ impl Hypervisor {
         machine: &[(String, Frame, u64)],
         guest: &[(String, Frame, u64)],
         cycle: Time,
+        stop: Option<&AtomicBool>,
     ) -> Result<Hypervisor, String> {
         let parameters = design.hypervisor().unwrap_or_default();
         let own = parameters.os(&design.os);
-        let mut os = Os::new(&own, design.translation.levels, machine).map_err(|e| format!("host: {e}"))?;
+        let levels = design.translation.levels;
+        let mut os = Os::of_guests(&own, levels, machine, 1, stop).map_err(|e| format!("host: {e}"))?;
         let bound = design.guest_tiers().unwrap_or_default().into_iter().map(|tier| {
             let name = tier.host_tier?;
             machine.iter().position(|(of, _, _)| *of == name).map(|at| TierId(at as u8))

@@ -10,6 +10,7 @@ use super::parameters::{OsParameters, PagePolicy, Placement};
 use super::stores::Stores;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
+use std::sync::atomic::AtomicBool;
 use terrace_model::{AddressRange, Bytes, Frame, PageSize, SpaceId, TierId, Time, VirtAddr};
 use terrace_policy::PageId;
 
@@ -144,10 +145,11 @@ impl Os {
     /// # Errors
     /// A placement that names an unknown tier or has the wrong number of weights.
     pub fn new(parameters: &OsParameters, levels: u32, tiers: &[(String, Frame, u64)]) -> Result<Os, String> {
-        Os::of_guests(parameters, levels, tiers, 1)
+        Os::of_guests(parameters, levels, tiers, 1, None)
     }
 
-    /// Kernels of `guests` systems that are alike. `tiers`: those of the first, then those of the next, and so on.
+    /// Kernels of `guests` systems that are alike. `tiers`: those of the first, then those of the next, and so on. Memory
+    /// that ages stays as it is when `stop` is set.
     ///
     /// # Errors
     /// As [`Os::new`].
@@ -156,6 +158,7 @@ impl Os {
         levels: u32,
         all: &[(String, Frame, u64)],
         guests: usize,
+        stop: Option<&AtomicBool>,
     ) -> Result<Os, String> {
         let tiers = &all[..all.len() / guests];
         let index_of = |name: &str, key: &str| {
@@ -217,7 +220,7 @@ impl Os {
         };
         for guest in 0..guests {
             let first = os.tiers_of(guest).start;
-            age(&mut os.tiers[first], &parameters.memory.aging)?;
+            age(&mut os.tiers[first], &parameters.memory.aging, stop)?;
         }
         os.reserve(parameters.reserved.0 >> 12);
         Ok(os)

@@ -7,6 +7,8 @@ use crate::machine::Machine;
 use crate::machine::{FULL, System};
 use crate::outcome::Options;
 use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_model::{AddressRange, BytesPerSec, Cycles, PageSize, Stats, TierId, Time, Unit};
 use terrace_policy::{
     Exchange, HugePages, MemorySystem, Moment, Move, MoveOptions, Needs, NextTick, PageId, Policy, Signal,
@@ -38,11 +40,14 @@ pub struct MigrationRow {
 }
 
 /// Moves lists of pages from the second tier of a design's machine to the first, by each mechanism that Nimble
-/// (Yan 2019, section 3.4) compares.
+/// (Yan 2019, section 3.4) compares. `None` where `stop` was set from outside.
 ///
 /// # Errors
 /// A machine with one tier, or with too little memory for the lists.
-pub fn migration_benchmark(design: &Design) -> Result<Vec<MigrationRow>, String> {
+pub fn migration_benchmark(
+    design: &Design,
+    stop: Option<&Arc<AtomicBool>>,
+) -> Result<Option<Vec<MigrationRow>>, String> {
     let (base, huge) = (PageSize::Base, PageSize::Huge);
     let mut rows = vec![
         row("one base page", 1, base, 1, Some(1), false),
@@ -67,9 +72,11 @@ pub fn migration_benchmark(design: &Design) -> Result<Vec<MigrationRow>, String>
     }
     rows.extend(sweep());
     for row in &mut rows {
-        row.throughput = measure(design, row)?;
+        let options = Options { stop: stop.cloned(), ..Options::default() };
+        let Some(throughput) = measure(design, row, &options)? else { return Ok(None) };
+        row.throughput = throughput;
     }
-    Ok(rows)
+    Ok(Some(rows))
 }
 
 /// By the length of the list (Yan 2019, figures 3.3 and 3.9 to 3.11): single and several threads, all pages in flight at
@@ -170,16 +177,21 @@ impl Policy for Quiet {
     }
 }
 
-fn measure(design: &Design, row: &MigrationRow) -> Result<BytesPerSec, String> {
-    let options = Options::default();
-    let mut machine = Machine::new(design, &options)?;
+/// The throughput of one row; `None` where the options' flag asks to stop.
+fn measure(design: &Design, row: &MigrationRow, options: &Options) -> Result<Option<BytesPerSec>, String> {
+    let is_stopped = || options.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed));
+    let mut machine = Machine::new(design, options)?;
+    if is_stopped() {
+        // What has aged in part has no room where the pages want to be.
+        return Ok(None);
+    }
     let mut tiering = Tiering::new(
         |_| Ok(Box::new(Quiet)),
         1,
         (System::Programs, 0),
         design,
         &mut machine.shared,
-        &options,
+        options,
     )?;
     if row.copy_alone {
         tiering.state.costs = KernelCosts { copy_line: design.os.costs.copy_line, ..NO_COSTS };
@@ -224,6 +236,9 @@ fn measure(design: &Design, row: &MigrationRow) -> Result<BytesPerSec, String> {
     }
     let mut end = Time::ZERO;
     while let Some(next) = tiering.next_order() {
+        if is_stopped() {
+            return Ok(None);
+        }
         end = end.max(next);
         tiering.act::<FULL>(&mut machine, next);
     }
@@ -232,5 +247,5 @@ fn measure(design: &Design, row: &MigrationRow) -> Result<BytesPerSec, String> {
     if moved != expected {
         return Err(format!("{moved} of {expected} pages moved"));
     }
-    Ok(BytesPerSec((expected * PageSize::Base.bytes()) as f64 / end.as_secs()))
+    Ok(Some(BytesPerSec((expected * PageSize::Base.bytes()) as f64 / end.as_secs())))
 }

@@ -136,7 +136,18 @@ struct TlbCoTags {
     evicted: Option<Vec<PhysAddr>>,
 }
 
+/// What an entry takes of the host's memory, in bytes: key, frame, tag and its place in the order. About twice that where
+/// every way is looked up.
+const HOST_BYTES: u64 = 32;
+
 impl Tlbs {
+    /// About what the TLBs of a core take of the host's memory, in bytes.
+    pub fn host_bytes(parameters: &TranslationParameters) -> u64 {
+        let l1 = parameters.l1d.values().map(|tlb| u64::from(tlb.entries));
+        let l2 = parameters.l2.array.iter().map(|array| u64::from(array.entries));
+        l1.chain(l2).sum::<u64>() * HOST_BYTES
+    }
+
     /// Empty TLBs.
     ///
     /// # Errors

@@ -53,7 +53,8 @@ impl WorkloadPage {
 
     /// The page as text of 80 columns.
     pub fn to_text(&self) -> String {
-        let mut text = format!("{}: {}\n\n", self.name, self.summary);
+        let mut text = text::hanging("", &format!("{}: {}", self.name, self.summary), 78);
+        text.push('\n');
         for paragraph in self.description.split("\n\n") {
             for line in text::wrap(paragraph, 80) {
                 let _ = writeln!(text, "{line}");

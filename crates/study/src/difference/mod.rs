@@ -1,19 +1,17 @@
 //! What changed between two sets of results: of two versions of a program, a design or Terrace itself.
 //!
-//! Read from `results.json`, so that results of long ago can be compared with those of now.
+//! Read from `results.json` or the runs of a sweep, so that results of long ago can be compared with those of now.
 
+mod set;
 mod text;
 
 use crate::Error;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::Serialize;
+use set::{Run, Set, tell_apart};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
-use terrace_report::MachineTier;
-
-/// The file in the folder of a comparison.
-const FILE: &str = "results.json";
+use std::path::Path;
+use terrace_report::{MachineTier, RunRecord, has_times};
 
 /// What a run is known by in both sets.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -51,13 +49,26 @@ impl Pair {
     }
 }
 
+/// The same of both sets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Sides<T> {
+    /// Before.
+    pub before: T,
+    /// After.
+    pub after: T,
+}
+
 /// A run that is in both sets.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunDifference {
     /// Which one.
     #[serde(flatten)]
     pub name: RunName,
-    /// Simulated seconds.
+    /// Fidelity.
+    pub fidelity: Sides<String>,
+    /// What everything was divided by.
+    pub scale: Sides<u32>,
+    /// Simulated seconds; no times where one side's fidelity has none.
     pub seconds: Pair,
     /// Statistics that are not equal, those that changed by the largest factor first.
     pub statistics: Vec<(String, Pair)>,
@@ -85,27 +96,55 @@ pub struct Difference {
     pub only_before: Vec<RunName>,
     /// Runs that the first set does not have.
     pub only_after: Vec<RunName>,
+    /// What keeps the numbers of each run of both sets from being the whole truth.
+    #[serde(skip)]
+    caveats: Vec<RunRecord>,
+}
+
+impl RunDifference {
+    /// Whether both sides have times.
+    pub fn is_timed(&self) -> bool {
+        has_times(&self.fidelity.before) && has_times(&self.fidelity.after)
+    }
 }
 
 impl Difference {
     /// Runs that take longer by more than a share of their time before.
     pub fn slower_by(&self, share: f64) -> impl Iterator<Item = &RunDifference> {
-        self.runs.iter().filter(move |run| run.seconds.change() > share)
+        self.runs.iter().filter(move |run| run.is_timed() && run.seconds.change() > share)
+    }
+
+    /// Refuses to judge by times where a run has none.
+    ///
+    /// # Errors
+    /// Runs of a fidelity without times.
+    pub fn check_times(&self) -> Result<(), Error> {
+        match self.runs.iter().find(|run| !run.is_timed()) {
+            None => Ok(()),
+            Some(run) => Err(Error::request(format!(
+                "--fail-on weighs run times, which only --fidelity full has, and {} has none",
+                run.name
+            ))),
+        }
     }
 }
 
-/// Compares two sets of results, each a `results.json` or a folder with one.
+/// Compares two sets of results, each a `results.json`, or the folder of a comparison or of a sweep.
 ///
 /// # Errors
 /// Files that cannot be read or hold no results, one with two runs of the same name, and sets that have no run in common.
 pub fn difference(before: &Path, after: &Path) -> Result<Difference, Error> {
-    let (first, second) = (Set::read(before)?, Set::read(after)?);
+    let (mut first, mut second) = (Set::read(before)?, Set::read(after)?);
+    tell_apart(&mut first, &mut second);
+    first.check(before)?;
+    second.check(after)?;
     let mut rest: BTreeMap<&RunName, &Run> = second.runs.iter().map(|run| (&run.name, run)).collect();
     let mut result = Difference {
         machines: Vec::new(),
         runs: Vec::new(),
         only_before: Vec::new(),
         only_after: Vec::new(),
+        caveats: first.runs.iter().chain(&second.runs).map(|run| run.caveats.clone()).collect(),
     };
     for run in first.runs.iter().chain(&second.runs) {
         let (machine, machine_tiers) = (run.name.machine.clone(), run.tiers.clone());
@@ -133,111 +172,12 @@ pub fn difference(before: &Path, after: &Path) -> Result<Difference, Error> {
     Ok(result)
 }
 
-struct Set {
-    runs: Vec<Run>,
-}
-
-struct Run {
-    name: RunName,
-    tiers: Vec<MachineTier>,
-    seconds: f64,
-    parameters: BTreeMap<String, String>,
-    statistics: BTreeMap<String, f64>,
-}
-
-impl Set {
-    fn read(path: &Path) -> Result<Set, Error> {
-        let path = if path.is_dir() { path.join(FILE) } else { PathBuf::from(path) };
-        let of = |problem: &dyn fmt::Display| Error::request(format!("{}: {problem}", path.display()));
-        let text = std::fs::read_to_string(&path).map_err(|error| of(&error))?;
-        let document: Value = serde_json::from_str(&text).map_err(|error| of(&error))?;
-        let is_none = || of(&"these are no results of terrace compare or sim");
-        let runs = document.get("runs").and_then(Value::as_array).ok_or_else(is_none)?;
-        let runs: Vec<Run> = runs.iter().map(Run::read).collect::<Option<_>>().ok_or_else(is_none)?;
-        for (at, run) in runs.iter().enumerate() {
-            if runs[..at].iter().any(|other| other.name == run.name) {
-                return Err(of(&format!("two runs are {}, so which belong together is open", run.name)));
-            }
-        }
-        Ok(Set { runs })
-    }
-
-    fn names(&self) -> String {
-        match self.runs.as_slice() {
-            [] => "no run".to_owned(),
-            [run] => run.name.to_string(),
-            [run, rest @ ..] => format!("{} and {} more", run.name, rest.len()),
-        }
-    }
-}
-
-impl Run {
-    fn read(value: &Value) -> Option<Run> {
-        let text = |key: &str| Some(value.get(key)?.as_str()?.to_owned());
-        let name = RunName { design: text("design")?, machine: text("machine")?, input: text("input")? };
-        let parameters = value.get("parameters").and_then(Value::as_object).into_iter().flatten();
-        let mut statistics = BTreeMap::new();
-        flatten("", value.get("stats")?, &mut statistics);
-        for key in ["accesses", "instructions", "cycles"] {
-            statistics.extend(value.get(key).and_then(Value::as_f64).map(|number| (key.to_owned(), number)));
-        }
-        let tiers = value.get("machine_tiers").map_or(Ok(Vec::new()), Vec::deserialize).ok()?;
-        Some(Run {
-            name,
-            tiers,
-            seconds: value.get("seconds_simulated")?.as_f64()?,
-            parameters: parameters.map(|(key, value)| (key.clone(), words(value))).collect(),
-            statistics,
-        })
-    }
-
-    fn against(&self, after: &Run) -> RunDifference {
-        let mut statistics: Vec<(String, Pair)> = Vec::new();
-        for (name, &before) in &self.statistics {
-            let pair = Pair { before, after: after.statistics.get(name).copied().unwrap_or(0.0) };
-            statistics.push((name.clone(), pair));
-        }
-        let new = after.statistics.iter().filter(|(name, _)| !self.statistics.contains_key(*name));
-        statistics.extend(new.map(|(name, &after)| (name.clone(), Pair { before: 0.0, after })));
-        statistics.retain(|(_, pair)| pair.before != pair.after);
-        let factor = |pair: Pair| (pair.after.abs().max(1e-300) / pair.before.abs().max(1e-300)).ln().abs();
-        // By name where they changed alike: the map is sorted, and sorting keeps that order.
-        statistics.sort_by(|a, b| factor(b.1).total_cmp(&factor(a.1)));
-        let keys = self.parameters.keys().chain(after.parameters.keys());
-        let parameters = keys
-            .map(|key| (key.clone(), (self.parameters.get(key).cloned(), after.parameters.get(key).cloned())))
-            .filter(|(_, (before, after))| before != after)
-            .collect();
-        RunDifference {
-            name: self.name.clone(),
-            seconds: Pair { before: self.seconds, after: after.seconds },
-            statistics,
-            parameters,
-        }
-    }
-}
-
-/// Numbers of the tree under their dotted names; of a histogram how many values it has, their sum and the largest.
-fn flatten(name: &str, value: &Value, into: &mut BTreeMap<String, f64>) {
-    match value {
-        Value::Object(children) => {
-            for (key, child) in children {
-                let name = if name.is_empty() { key.clone() } else { format!("{name}.{key}") };
-                flatten(&name, child, into);
-            }
-        }
-        _ => into.extend(value.as_f64().map(|number| (name.to_owned(), number))),
-    }
-}
-
-/// A parameter as its text.
-fn words(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::set::FILE;
     use super::*;
+    use serde_json::Value;
+    use std::path::PathBuf;
 
     fn run(design: &str, seconds: f64, walks: u64, cores: &str) -> Value {
         serde_json::json!({
@@ -274,6 +214,49 @@ mod tests {
         assert_eq!(a.parameters["core.count"], (Some("1".to_owned()), Some("2".to_owned())));
         assert_eq!((result.slower_by(0.05).count(), result.slower_by(0.2).count()), (1, 0));
         assert_eq!(difference(&before, &before).unwrap().slower_by(0.0).count(), 0);
+    }
+
+    #[test]
+    fn runs_of_one_name_differ_by_their_parameters() {
+        let folder = tempfile::tempdir().unwrap();
+        let runs = |seconds: f64| [run("a", seconds, 5, "1"), run("a", 2.0 * seconds, 5, "2")];
+        let before = write(folder.path(), "before.json", &runs(1.0));
+        let after = write(folder.path(), "after.json", &runs(1.5));
+        let result = difference(&before, &after).unwrap();
+        let found: Vec<(&str, f64)> =
+            result.runs.iter().map(|run| (run.name.design.as_str(), run.seconds.before)).collect();
+        assert_eq!(found, [("a, core.count=1", 1.0), ("a, core.count=2", 2.0)]);
+        // A set in which the name is one run only.
+        let one = write(folder.path(), "one.json", &runs(1.5)[1..]);
+        let result = difference(&one, &before).unwrap();
+        assert_eq!((result.runs.len(), result.only_after[0].design.as_str()), (1, "a, core.count=1"));
+    }
+
+    #[test]
+    fn fidelity_and_scale_are_said_and_what_has_no_time_shows_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let of = |fidelity: &str, scale: u32, seconds: f64| {
+            let mut one = run("a", seconds, 5, "1");
+            one["fidelity"] = fidelity.into();
+            one["scale"] = scale.into();
+            one["left_out"] = serde_json::json!(["time"]);
+            one["notes"] = serde_json::json!(["by hand"]);
+            one
+        };
+        let before = write(folder.path(), "before.json", &[of("pages", 8, 1.0)]);
+        let after = write(folder.path(), "after.json", &[of("pages", 8, 2.0)]);
+        let result = difference(&before, &after).unwrap();
+        let text = result.to_text(5);
+        let expected = "Scaled down by 8: footprints, capacities, TLB reach and periods are divided by\n  it.\n\
+                        Fidelity pages leaves out: time.\nNote: by hand\n\n";
+        assert!(text.contains(expected), "{text}");
+        let time = text.lines().find(|line| line.starts_with("  time")).unwrap();
+        assert_eq!(time.split_whitespace().collect::<Vec<_>>(), ["time", "-", "-", "-"]);
+        assert_eq!(result.slower_by(0.0).count(), 0);
+        assert!(result.check_times().unwrap_err().to_string().contains("only --fidelity full has"));
+        let full = write(folder.path(), "full.json", &[of("full", 1, 1.0)]);
+        let text = difference(&full, &after).unwrap().to_text(5);
+        assert!(text.contains("  fidelity: full -> pages\n  scale: 1 -> 8\n"), "{text}");
     }
 
     #[test]
@@ -322,6 +305,9 @@ mod tests {
         assert!(message(&one, &other).starts_with("no run is in both: "), "{}", message(&one, &other));
         assert!(message(&one, &twice).contains("two runs are a on m with gups"));
         assert!(message(&folder.path().join("none"), &one).contains("No such file"));
+        assert!(
+            message(folder.path(), &one).contains("neither results.json, which compare writes, nor runs/")
+        );
         for text in ["", "[]", "{\"runs\": [1]}", "{\"runs\": [{\"design\": \"a\"}]}"] {
             std::fs::write(folder.path().join("bad.json"), text).unwrap();
             assert!(message(&folder.path().join("bad.json"), &one).contains("bad.json: "));

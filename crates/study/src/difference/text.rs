@@ -3,7 +3,7 @@
 use super::{Difference, Pair, RunDifference};
 use std::fmt::Write;
 use terrace_model::text;
-use terrace_report::machine_sentence;
+use terrace_report::{caveats, machine_sentence};
 
 impl Difference {
     /// The difference in lines of 80 columns, with `most` statistics for each run.
@@ -12,23 +12,26 @@ impl Difference {
         for machine in &self.machines {
             out += &text::hanging("", &machine_sentence(&machine.machine, &machine.machine_tiers), 78);
         }
+        out += &caveats(&self.caveats, 80);
         out.push('\n');
         let (equal, changed): (Vec<_>, Vec<_>) = self.runs.iter().partition(|run| is_equal(run));
         for run in changed {
             for line in text::wrap(&run.name.to_string(), 80) {
                 let _ = writeln!(out, "{line}");
             }
-            let unit = [(1.0, "s"), (1e-3, "ms"), (1e-6, "us")]
-                .into_iter()
-                .find(|(size, _)| run.seconds.before >= *size)
-                .unwrap_or((1e-9, "ns"));
-            let seconds = Pair { before: run.seconds.before / unit.0, after: run.seconds.after / unit.0 };
-            let _ = writeln!(out, "{}", row(&format!("time, {}", unit.1), seconds));
+            out += &time(run);
             for (name, pair) in run.statistics.iter().take(most) {
                 let _ = writeln!(out, "{}", row(name, *pair));
             }
             if run.statistics.len() > most {
                 let _ = writeln!(out, "  and {} more statistics", run.statistics.len() - most);
+            }
+            let (fidelity, scale) = (&run.fidelity, &run.scale);
+            if fidelity.before != fidelity.after {
+                let _ = writeln!(out, "  fidelity: {} -> {}", fidelity.before, fidelity.after);
+            }
+            if scale.before != scale.after {
+                let _ = writeln!(out, "  scale: {} -> {}", scale.before, scale.after);
             }
             for (key, (before, after)) in &run.parameters {
                 let side = |value: &Option<String>| value.clone().unwrap_or_else(|| "not there".to_owned());
@@ -52,8 +55,25 @@ impl Difference {
     }
 }
 
+/// The row of the run's time.
+fn time(run: &RunDifference) -> String {
+    if !run.is_timed() {
+        return format!("  {:<34}{:>14} {:>14}{:>14}\n", "time", "-", "-", "-");
+    }
+    let unit = [(1.0, "s"), (1e-3, "ms"), (1e-6, "us")]
+        .into_iter()
+        .find(|(size, _)| run.seconds.before >= *size)
+        .unwrap_or((1e-9, "ns"));
+    let seconds = Pair { before: run.seconds.before / unit.0, after: run.seconds.after / unit.0 };
+    row(&format!("time, {}", unit.1), seconds) + "\n"
+}
+
 fn is_equal(run: &RunDifference) -> bool {
-    run.seconds.before == run.seconds.after && run.statistics.is_empty() && run.parameters.is_empty()
+    let is_alike = run.fidelity.before == run.fidelity.after && run.scale.before == run.scale.after;
+    is_alike
+        && run.seconds.before == run.seconds.after
+        && run.statistics.is_empty()
+        && run.parameters.is_empty()
 }
 
 /// A name, both numbers and the change, in 80 columns.

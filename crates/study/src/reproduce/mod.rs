@@ -2,6 +2,7 @@
 
 mod alone;
 mod around;
+mod counted;
 mod kept;
 mod recorded;
 mod scoreboard;
@@ -17,6 +18,7 @@ use crate::run::tiers_of;
 use crate::{Error, Input, Progress, Settings, Silent, Simulation, Stop, first_pass, threads};
 use alone::Alone;
 use around::{Departed, Departure};
+use counted::Counted;
 use recorded::{input_of, may_lack_recordings, recordings};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +31,6 @@ use terrace_report::MachineTier;
 use terrace_sim::design::claims::{self, Claim, ClaimKind, MIGRATION, Row, RunKey, RunNumbers, Verdict};
 use terrace_sim::design::{Aging, Design, Ledger, Library, Resolved};
 use terrace_sim::{Fidelity, MigrationRow, Options, migration_benchmark};
-use terrace_trace::{Batch, EventSource, Header, MixedProgram, SourceError};
 
 /// Claims and what came of them.
 #[derive(Clone, Debug, Serialize)]
@@ -413,7 +414,8 @@ fn run_one(run: &Open, stop: &Stop, accesses: &Arc<AtomicU64>) -> Result<Option<
     let Open { key, design: resolved, seed, .. } = run;
     let design = resolved.design.scaled(key.scale).map_err(Error::failed)?;
     if key.workload == MIGRATION {
-        let rows = migration_benchmark(&design).map_err(Error::failed)?;
+        let rows = migration_benchmark(&design, Some(&stop.flag())).map_err(Error::failed)?;
+        let Some(rows) = rows else { return Ok(None) };
         return Ok(Some(RunNumbers { stats: MigrationRow::stats(&rows), ..RunNumbers::default() }));
     }
     let fidelity = match key.fidelity.as_str() {
@@ -455,44 +457,6 @@ fn run_one(run: &Open, stop: &Stop, accesses: &Arc<AtomicU64>) -> Result<Option<
         seconds: outcome.seconds_simulated,
         stats: outcome.stats,
     }))
-}
-
-/// Counts accesses over all runs.
-struct Counted {
-    source: Box<dyn EventSource>,
-    accesses: Arc<AtomicU64>,
-}
-
-impl EventSource for Counted {
-    fn header(&self) -> &Header {
-        self.source.header()
-    }
-
-    fn next_batch(&mut self) -> Result<Option<Arc<Batch>>, SourceError> {
-        let batch = self.source.next_batch()?;
-        Ok(self.counted(batch))
-    }
-
-    fn programs(&self) -> &[MixedProgram] {
-        self.source.programs()
-    }
-
-    fn next_of(&mut self, program: usize) -> Result<Option<Arc<Batch>>, SourceError> {
-        let batch = self.source.next_of(program)?;
-        Ok(self.counted(batch))
-    }
-
-    fn restart(&mut self, program: usize) -> Result<(), SourceError> {
-        self.source.restart(program)
-    }
-}
-
-impl Counted {
-    fn counted(&self, batch: Option<Arc<Batch>>) -> Option<Arc<Batch>> {
-        let accesses = batch.as_ref().map_or(0, |batch| batch.len());
-        self.accesses.fetch_add(accesses as u64, Ordering::Relaxed);
-        batch
-    }
 }
 
 #[cfg(test)]

@@ -63,6 +63,27 @@ expression = "0.3 < mean_each(mix.mix.program.*.alone_time / mix.mix.program.*.t
 }
 
 #[test]
+fn the_microbenchmark_of_migrations_and_memory_that_ages_end_when_asked() {
+    let stop = Stop::new();
+    stop.request();
+    let run = |workload: &str, sets: &[(String, String)]| {
+        let design = Library::embedded().design("first-touch", None, sets).unwrap();
+        let text = "source = \"a test\"\n[run.one]\nmachine = \"zen4-cxl\"\ndesign = \"first-touch\"\n\
+                    workload = \"gups\"\n[[claim]]\nid = \"one\"\nsection = \"1\"\nkind = \"value\"\n\
+                    statement = \"One.\"\nexpression = \"one.seconds\"\npublished = 1\ntolerance = 1\n";
+        let mut key = claims::parse(text, "one.toml").unwrap()[0].runs().remove(0);
+        key.workload = workload.to_owned();
+        let open = Open { key, design, seed: None, name: String::new() };
+        run_one(&open, &stop, &Arc::default()).unwrap()
+    };
+    assert!(run(MIGRATION, &[]).is_none());
+    // No memory reaches this index, so that aging fails where nobody stops it.
+    let aging = [("os.memory.aging.kind", "page-cache"), ("os.memory.aging.fmfi", "1")];
+    let aging = aging.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    assert!(run("gups,bytes=1MiB,updates=500", &aging).is_none());
+}
+
+#[test]
 fn claims_are_named_whole_or_by_their_beginning() {
     let all = select(&[]).unwrap();
     let some = select(&["vbi".to_owned()]).unwrap();

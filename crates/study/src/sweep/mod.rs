@@ -25,7 +25,7 @@ use crate::simulation::{Settings, Simulation, Trained};
 use crate::words::shell_join;
 use crate::{Error, Progress, mix};
 use std::sync::{Mutex, PoisonError};
-use terrace_report::{Column, Columns, RunRecord};
+use terrace_report::{Column, Columns, RunRecord, caveats};
 use terrace_sim::Fidelity;
 
 /// Runs to make: every design with every value on every input.
@@ -209,18 +209,59 @@ impl Sweep {
         groups.iter().map(command).collect()
     }
 
-    /// What is known of the sweep's runs, a row each: first what distinguishes them, then what every run has.
+    /// The sweep's runs that are in `store`.
     ///
     /// # Errors
     /// A folder that cannot be read.
-    pub fn columns(&self, store: &Store) -> Result<Columns, Error> {
+    pub fn done<'a>(&'a self, store: &Store) -> Result<Done<'a>, Error> {
         let mut done = Vec::new();
         for point in &self.points {
             if let Some(record) = store.get(point)? {
                 done.push((point, record));
             }
         }
-        Ok(join(&done))
+        Ok(Done(done))
+    }
+
+    /// The table of [`Sweep::done`].
+    ///
+    /// # Errors
+    /// A folder that cannot be read.
+    pub fn columns(&self, store: &Store) -> Result<Columns, Error> {
+        Ok(self.done(store)?.columns())
+    }
+}
+
+/// Notes that stand below the table.
+const SHOWN_NOTES: usize = 4;
+
+/// The finished runs of a sweep.
+pub struct Done<'a>(Vec<(&'a Point, RunRecord)>);
+
+impl Done<'_> {
+    /// A row for each run: first what distinguishes it, then what every run has.
+    pub fn columns(&self) -> Columns {
+        join(&self.0)
+    }
+
+    /// What keeps the numbers from being the whole truth, in lines of 80 columns. A sweep over footprints has notes for
+    /// each, of which the first are shown.
+    pub fn caveats(&self) -> String {
+        let mut runs: Vec<RunRecord> = self.0.iter().map(|(_, record)| record.clone()).collect();
+        let mut notes: Vec<String> = Vec::new();
+        for note in runs.iter().flat_map(|run| &run.notes) {
+            if !notes.contains(note) {
+                notes.push(note.clone());
+            }
+        }
+        let more = notes.len().saturating_sub(SHOWN_NOTES);
+        notes.truncate(SHOWN_NOTES);
+        runs.iter_mut().for_each(|run| run.notes.retain(|note| notes.contains(note)));
+        let mut text = caveats(&runs, 80);
+        if more > 0 {
+            text += &format!("and {more} more notes, in the files of {KEPT}/\n");
+        }
+        text
     }
 }
 

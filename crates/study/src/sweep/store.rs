@@ -88,6 +88,8 @@ struct Kept {
     left_out: Vec<String>,
     notes: Vec<String>,
     parameters: Vec<(String, String)>,
+    #[serde(default)]
+    scaled_parameters: Vec<(String, String)>,
     stats: ExactStats,
 }
 
@@ -112,6 +114,7 @@ pub fn pack(point: &Point, record: &RunRecord) -> String {
         left_out: record.left_out.clone(),
         notes: record.notes.clone(),
         parameters: record.parameters.clone(),
+        scaled_parameters: record.scaled_parameters.clone(),
         stats: ExactStats::of(&record.stats),
     };
     serde_json::to_string(&kept).expect("plain data with string keys always serializes") + "\n"
@@ -155,6 +158,7 @@ impl Kept {
             left_out: self.left_out,
             notes: self.notes,
             parameters: self.parameters,
+            scaled_parameters: self.scaled_parameters,
             stats: self.stats.into_stats()?,
             ..RunRecord::default()
         })

@@ -2,7 +2,7 @@
 
 use crate::figures::time;
 use terrace_model::text::hanging;
-use terrace_report::{Column, Columns};
+use terrace_report::{Column, Columns, has_times};
 
 /// Columns of a terminal.
 const WIDTH: usize = 80;
@@ -12,7 +12,7 @@ const RUN_TIME: &str = "run time";
 /// parameters, `workload.` and `set.` go where what is left is no other column's name.
 pub fn table(columns: &Columns) -> String {
     let shown: Vec<(String, Vec<String>)> =
-        columns.columns.iter().filter_map(|(name, column)| shown(name, column)).collect();
+        columns.columns.iter().filter_map(|(name, column)| shown(name, column, columns)).collect();
     let of_all = |(name, cells): &(String, Vec<String>)| {
         name != RUN_TIME && cells.len() > 1 && cells.iter().all(|cell| *cell == cells[0])
     };
@@ -43,12 +43,15 @@ pub fn table(columns: &Columns) -> String {
 }
 
 /// The name and the cells of a column that is shown.
-fn shown(name: &str, column: &Column) -> Option<(String, Vec<String>)> {
+fn shown(name: &str, column: &Column, of: &Columns) -> Option<(String, Vec<String>)> {
     let is_parameter = name.starts_with("workload.") || name.starts_with("set.");
     let cells = match column {
         Column::Real(values) if name == "seconds_simulated" => {
-            let cells = values.iter().map(|value| value.map_or_else(String::new, time)).collect();
-            return Some((RUN_TIME.to_owned(), cells));
+            let cell = |(row, value): (usize, &Option<f64>)| match value {
+                Some(value) if is_timed(of, row) => time(*value),
+                _ => "-".to_owned(),
+            };
+            return Some((RUN_TIME.to_owned(), values.iter().enumerate().map(cell).collect()));
         }
         _ if !is_parameter && !["design", "machine", "input"].contains(&name) => return None,
         Column::Text(values) => values.iter().map(|value| value.clone().unwrap_or_default()).collect(),
@@ -56,6 +59,15 @@ fn shown(name: &str, column: &Column) -> Option<(String, Vec<String>)> {
         Column::Real(values) => values.iter().map(cell).collect(),
     };
     Some((name.to_owned(), cells))
+}
+
+/// Whether the run of this row has a time.
+fn is_timed(columns: &Columns, row: usize) -> bool {
+    let fidelity = columns.columns.iter().find(|(name, _)| name == "fidelity");
+    match fidelity {
+        Some((_, Column::Text(values))) => values[row].as_deref().is_none_or(has_times),
+        _ => true,
+    }
 }
 
 fn cell<T: ToString>(value: &Option<T>) -> String {
@@ -104,6 +116,16 @@ mod tests {
                         16 MiB   64           1 ms\n\
                         256 MiB               1 ms\n";
         assert_eq!(table, expected);
+    }
+
+    #[test]
+    fn a_run_without_times_shows_none() {
+        let table = table(&columns(vec![
+            ("design", text(["native-4k", "native-2m"])),
+            ("fidelity", text(["pages", "full"])),
+            ("seconds_simulated", Column::Real(vec![Some(1e-3); 2])),
+        ]));
+        assert_eq!(table, "design     run time\nnative-4k  -\nnative-2m  1 ms\n");
     }
 
     #[test]

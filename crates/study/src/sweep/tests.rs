@@ -72,7 +72,10 @@ fn a_sweep_goes_on_where_it_ended_and_its_table_is_the_same() {
     let missing = sweep.missing(&again).unwrap();
     assert_eq!(missing, [3, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17]);
     kept(&sweep, &again, &missing);
-    assert_eq!(timeless(&sweep.columns(&again).unwrap()), timeless(&sweep.columns(&store).unwrap()));
+    assert_eq!(
+        timeless(&sweep.done(&again).unwrap().columns()),
+        timeless(&sweep.done(&store).unwrap().columns())
+    );
     // A longer file runs only what is new.
     let longer = TWO.replace("seed = [1, 2]", "seed = [1, 2, 3]");
     assert_eq!(Sweep::parse(&longer, "two.toml").unwrap().missing(&again).unwrap().len(), 6);
@@ -110,11 +113,50 @@ fn columns_begin_with_the_values_and_numbers_stay_numbers() {
     let sweep = Sweep::parse(text, "one.toml").unwrap();
     let store = Store::open(folder.path()).unwrap();
     kept(&sweep, &store, &[0, 1]);
-    let columns = sweep.columns(&store).unwrap().columns;
+    let columns = sweep.done(&store).unwrap().columns().columns;
     let text = |text: &str| Some(text.to_owned());
     assert_eq!(columns[0], ("workload.bytes".to_owned(), Column::Text(vec![text("1MiB"), text("1MiB")])));
     assert_eq!(columns[1], ("workload.updates".to_owned(), Column::Integer(vec![Some(1000), Some(2000)])));
     assert_eq!(columns[2].0, "design");
+}
+
+#[test]
+fn scale_fidelity_and_the_first_notes_stand_below_the_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "designs = [\"native-4k\"]\nfidelity = \"pages\"\nscale = 2\n[[workload]]\nname = \"gups\"\n\
+                set = { bytes = \"1MiB\", updates = [1, 2, 3, 4, 5, 6] }";
+    let sweep = Sweep::parse(text, "one.toml").unwrap();
+    let store = Store::open(folder.path()).unwrap();
+    kept(&sweep, &store, &[0, 1, 2, 3, 4, 5]);
+    let done = sweep.done(&store).unwrap();
+    let said = done.caveats();
+    assert!(
+        said.starts_with("Scaled down by 2: ") && said.contains("\nFidelity pages leaves out: "),
+        "{said}"
+    );
+    assert_eq!(said.matches("\nNote").count(), 4, "each of other accesses: {said}");
+    assert!(said.ends_with("and 2 more notes, in the files of runs/\n"), "{said}");
+    assert!(super::table(&done.columns()).contains("  -\n"), "no run has a time");
+}
+
+#[test]
+fn the_folder_of_a_sweep_is_a_set_of_results() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "designs = [\"native-4k\"]\nworkloads = [\"gups,bytes=1MiB,updates=2000\"]\n\
+                [set]\n\"translation.l2.latency\" = [\"9 cycles\", \"18 cycles\"]";
+    let sweep = Sweep::parse(text, "one.toml").unwrap();
+    let store = Store::open(folder.path()).unwrap();
+    kept(&sweep, &store, &[0, 1]);
+    let found = crate::difference::difference(folder.path(), folder.path()).unwrap();
+    let names: Vec<&str> = found.runs.iter().map(|run| run.name.design.as_str()).collect();
+    let [first, second] =
+        ["18 cycles", "9 cycles"].map(|value| format!("native-4k, translation.l2.latency={value}"));
+    assert_eq!(names, [first, second]);
+    assert_eq!(found.runs[0].name.input, "gups,bytes=1MiB,updates=2000");
+    assert!(found.runs.iter().all(|run| run.statistics.is_empty() && run.parameters.is_empty()));
+    std::fs::write(folder.path().join("runs/other.json"), "{}").unwrap();
+    let error = crate::difference::difference(folder.path(), folder.path()).unwrap_err().to_string();
+    assert!(error.contains("runs/other.json: this is no run of a sweep"), "{error}");
 }
 
 #[test]

@@ -41,7 +41,8 @@ impl ExportFile {
     pub fn create(path: &Path) -> io::Result<ExportFile> {
         let target = match fs::metadata(path) {
             Ok(found) if found.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
-            Ok(_) if is_in_place(path) => Target::InPlace(fs::OpenOptions::new().write(true).open(path)?),
+            // Behind what is there: standard output may be a file that others write to as well.
+            Ok(_) if is_in_place(path) => Target::InPlace(fs::OpenOptions::new().append(true).open(path)?),
             _ => Target::Beside(beside(path)?),
         };
         let encoder = match path.extension().and_then(|ending| ending.to_str()) {
@@ -131,5 +132,22 @@ impl Write for Target {
             Target::Beside(file) => file.as_file_mut().flush(),
             Target::InPlace(file) => file.flush(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_to_an_open_file_comes_behind_what_is_there() {
+        use std::os::fd::AsRawFd;
+        let mut file = NamedTempFile::new().unwrap();
+        file.write_all(b"before ").unwrap();
+        let name = PathBuf::from(format!("/proc/self/fd/{}", file.as_file().as_raw_fd()));
+        let mut export = ExportFile::create(&name).unwrap();
+        export.write_all(b"after").unwrap();
+        export.finish().unwrap();
+        assert_eq!(fs::read_to_string(file.path()).unwrap(), "before after");
     }
 }

@@ -87,6 +87,8 @@ impl Totals {
 pub(super) struct Index {
     pub(super) chunks: Vec<ChunkInfo>,
     pub(super) totals: Totals,
+    /// Writing ended before the program did. Files of before this was written do not say so.
+    pub(super) is_partial: bool,
 }
 
 impl Index {
@@ -118,6 +120,9 @@ impl Index {
             {
                 varint::put(&mut raw, number);
             }
+        }
+        if self.is_partial {
+            varint::put(&mut raw, 1);
         }
         let mut bytes = zstd::bulk::compress(&raw, 3)?;
         let stored = bytes.len() as u32;
@@ -170,6 +175,8 @@ impl Index {
                 instructions: cursor.number()?,
             });
         }
+        // Readers of before this was written pass over it.
+        index.is_partial = cursor.remaining() > 0 && cursor.number()? == 1;
         Ok(index)
     }
 }

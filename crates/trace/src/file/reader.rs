@@ -148,7 +148,9 @@ impl TraceReader {
             salvage,
             damage: None,
         };
-        match reader.read_index() {
+        let index = reader.read_index();
+        reader.header.is_partial = index.as_ref().is_ok_and(|index| index.is_partial);
+        match index {
             Ok(index) if !salvage => reader.index = Some(index),
             Ok(_) => {}
             Err(error) if !salvage => return Err(error),

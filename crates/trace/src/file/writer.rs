@@ -93,6 +93,7 @@ pub struct TraceWriter {
     streams: StreamSet,
     totals: Totals,
     first_access: u64,
+    is_partial: bool,
     /// `None` once the other thread was joined.
     output: Option<Output>,
 }
@@ -152,8 +153,14 @@ impl TraceWriter {
             streams: StreamSet::default(),
             totals: Totals::default(),
             first_access: 0,
+            is_partial: false,
             output: Some(Output { chunks, empty, thread }),
         })
+    }
+
+    /// Says at the trace's end that it ended before the program did.
+    pub fn mark_partial(&mut self) {
+        self.is_partial = true;
     }
 
     /// Where it writes.
@@ -197,7 +204,8 @@ impl TraceWriter {
         self.close_chunk()?;
         let Written { mut file, end, chunks } = self.join()?;
         let complete = chunks.len() as u64;
-        let index = Index { chunks, totals: std::mem::take(&mut self.totals) };
+        let (totals, is_partial) = (std::mem::take(&mut self.totals), self.is_partial);
+        let index = Index { chunks, totals, is_partial };
         let write = || -> std::io::Result<u64> {
             let bytes = index.to_bytes(end)?;
             debug_assert!(bytes.len() >= FOOTER_BYTES);

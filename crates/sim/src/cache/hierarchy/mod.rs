@@ -16,15 +16,16 @@ mod zeroing;
 
 use super::directory::AnyDirectory;
 use super::level::{Level, LevelCounters};
-use super::parameters::CacheHierarchyParameters;
+use super::parameters::{CacheHierarchyParameters, CacheParameters};
 use super::prefetcher::StridePrefetcher;
 use super::registers::MissRegisters;
 use super::seen::Seen;
 use super::sharers::MAX_CORES;
+use crate::array::PackedSets;
 use crate::core::CoreParameters;
 use crate::memory::Initiator;
 use private::{Arrival, NOTHING_RECENT, Private, Recent};
-use terrace_model::{CacheLine, CoreId, Stats, Time, Unit};
+use terrace_model::{CacheLine, CoreId, LINE_BYTES, Stats, Time, Unit};
 use translations::Translations;
 pub use translations::{Message, Reason};
 
@@ -161,6 +162,22 @@ impl Hierarchy {
             cache_to_cache_latency: parameters.cache_to_cache.at(cycle),
             counters: CacheCounters::default(),
         })
+    }
+
+    /// What the tables of such caches take of the host's memory, in bytes, with the directory that the second core brings.
+    pub fn host_bytes(parameters: &CacheHierarchyParameters, core: &CoreParameters) -> u64 {
+        let sets = |level: &CacheParameters| level.capacity.0 / (LINE_BYTES * u64::from(level.ways).max(1));
+        let bytes = |level: &CacheParameters| PackedSets::host_bytes(sets(level), level.ways);
+        let lines = |level: &CacheParameters| level.capacity.0 / LINE_BYTES;
+        let (l1, l2) = (&parameters.l1, &parameters.l2);
+        let arrivals = lines(l1) + if parameters.prefetcher.enabled { lines(l2) } else { 0 };
+        let private = bytes(l1) + bytes(l2) + arrivals * size_of::<Arrival>() as u64;
+        let caches = u64::from(core.count.div_ceil(core.threads.max(1)));
+        let directory = match caches {
+            0 | 1 => 0,
+            _ => AnyDirectory::host_bytes(caches, caches.saturating_mul(lines(l1) + lines(l2))),
+        };
+        private.saturating_mul(caches).saturating_add(bytes(&parameters.llc)).saturating_add(directory)
     }
 
     /// The number of a hardware thread's private caches.

@@ -2,6 +2,7 @@
 
 use super::parameters::MemoryParameters;
 use super::{Aging, Owner, Snapshot, TierMemory};
+use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_model::{Bytes, Frame, PageSize, Time};
 use terrace_policy::Random;
 
@@ -14,20 +15,22 @@ const PROCESS: u64 = 16 << 10;
 /// Processes of a build that run beside each other.
 const JOBS: usize = 24;
 
-/// Lets a fresh memory age.
+/// Lets a fresh memory age. Where `stop` is set from outside, the memory stays as it is at that moment, which is no error:
+/// the caller looks at the flag as well.
 ///
 /// # Errors
 /// A fragmentation index that is not reached, or a snapshot that does not fit or cannot be read.
-pub fn age(memory: &mut TierMemory, aging: &Aging) -> Result<(), String> {
+pub fn age(memory: &mut TierMemory, aging: &Aging, stop: Option<&AtomicBool>) -> Result<(), String> {
     match aging {
         Aging::None => Ok(()),
         Aging::PageCache { reads, dropped, kernel, fmfi, seed } => {
-            let mut life = Life { memory, random: Random::new(*seed), kernel_due: 0.0, kernel: *kernel };
+            let mut life =
+                Life { memory, random: Random::new(*seed), kernel_due: 0.0, kernel: *kernel, stop };
             life.fill_page_cache(*reads, *dropped, *fmfi)
         }
         Aging::Builds { rounds, kernel, residents, fmfi, seed } => {
             let share = *kernel / f64::from(*rounds);
-            let mut life = Life { memory, random: Random::new(*seed), kernel_due: 0.0, kernel: share };
+            let mut life = Life { memory, random: Random::new(*seed), kernel_due: 0.0, kernel: share, stop };
             life.builds(*rounds, *residents, *fmfi)
         }
         Aging::Snapshot { file } => Snapshot::read(file)?.restore(memory),
@@ -41,7 +44,7 @@ impl Snapshot {
     /// Aging that does not reach what it is to reach, or a file that cannot be used.
     pub fn aged(tier: &str, capacity: Bytes, parameters: &MemoryParameters) -> Result<Snapshot, String> {
         let mut memory = TierMemory::new(tier, Frame(0), capacity.0 >> 12, parameters);
-        age(&mut memory, &parameters.aging)?;
+        age(&mut memory, &parameters.aging, None)?;
         Ok(Snapshot::of(&memory))
     }
 }
@@ -53,9 +56,15 @@ struct Life<'a> {
     /// Frames that the kernel is to take for itself: so many for each page that others take, and what is due now.
     kernel: f64,
     kernel_due: f64,
+    /// Set from outside to end early.
+    stop: Option<&'a AtomicBool>,
 }
 
 impl Life<'_> {
+    fn is_stopped(&self) -> bool {
+        self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
+    }
+
     fn fragmentation(&self) -> f64 {
         self.memory.buddy().fragmentation_index(PageSize::Huge.order())
     }
@@ -75,6 +84,9 @@ impl Life<'_> {
         let mut file: Vec<u32> = Vec::with_capacity(pages as usize);
         let mut page_in: Vec<u32> = vec![u32::MAX; pages as usize];
         for page in 0..pages {
+            if self.is_stopped() {
+                return Ok(());
+            }
             let Some(frame) = self.memory.cache_page() else { break };
             file.push(frame as u32);
             page_in[frame as usize] = page as u32;
@@ -83,6 +95,9 @@ impl Life<'_> {
         let mut wanted = (reads * pages as f64) as u64;
         for _ in 0..=MOST_EXTRA {
             for _ in 0..wanted {
+                if self.is_stopped() {
+                    return Ok(());
+                }
                 let page = self.random.below(file.len() as u64);
                 let frame = file[page as usize];
                 if page_in[frame as usize] == page as u32 && self.memory.is_cached(u64::from(frame)) {
@@ -109,6 +124,9 @@ impl Life<'_> {
         while round < rounds + MOST_EXTRA {
             self.build();
             self.touch_everything();
+            if self.is_stopped() {
+                return Ok(());
+            }
             round += 1;
             if round >= rounds {
                 self.memory.reclaim(u64::MAX);
@@ -124,7 +142,7 @@ impl Life<'_> {
     /// Pages of files come into free frames at random, as many as asked for where there are so many.
     fn cache_anywhere(&mut self, pages: u64) {
         let mut left = pages.min(self.memory.buddy().free_frames());
-        while left > 0 {
+        while left > 0 && !self.is_stopped() {
             let frame = self.memory.base.plus(self.random.below(self.memory.frames()));
             if self.memory.take_at(frame, PageSize::Base, Owner::Taken, Time::ZERO) {
                 self.memory.release_cached(frame);
@@ -138,7 +156,7 @@ impl Life<'_> {
     fn build(&mut self) {
         let mut jobs: Vec<(u64, Vec<Frame>)> = Vec::new();
         let mut allocated = 0;
-        while allocated < self.memory.frames() {
+        while allocated < self.memory.frames() && !self.is_stopped() {
             while jobs.len() < JOBS {
                 jobs.push((1 + self.random.below(PROCESS.min(self.memory.frames() / 64).max(1)), Vec::new()));
             }
@@ -180,7 +198,9 @@ impl Life<'_> {
         self.memory.reclaim(u64::MAX);
         let mut held = Vec::new();
         for size in [PageSize::Huge, PageSize::Base] {
-            while let Some(block) = self.memory.take(size, Owner::Taken, Time::ZERO) {
+            while !self.is_stopped()
+                && let Some(block) = self.memory.take(size, Owner::Taken, Time::ZERO)
+            {
                 held.push(block.frame);
             }
         }

@@ -2,7 +2,7 @@
 //!
 //! The file is one zstd frame with a checksum: a header, the mobility of each pageblock, the free blocks in the order in
 //! which their lists hand them out, and the page cache in the order of eviction, as runs. Frames that are in none of these
-//! are the kernel's.
+//! are the kernel's. At the end stand the names of the machine and the tier, which older files lack.
 
 use super::parameters::{Aging, FreeLists, LARGEST_ORDER, MemoryParameters};
 use super::{FrameRun, MemoryFigures, Owner, TierMemory, Word};
@@ -11,7 +11,11 @@ use std::path::Path;
 use terrace_buddy::{Layout, Shape};
 use terrace_model::{Bytes, Frame, PageSize};
 
-const MAGIC: &[u8; 8] = b"TERRMEM1";
+const MAGIC: &[u8; 8] = b"TERRMEM2";
+/// A file without names.
+const NAMELESS: &[u8; 8] = b"TERRMEM1";
+/// The longest name in a file, in bytes.
+const LONGEST_NAME: u64 = 4096;
 
 /// Most frames that a file may speak of: 1 TiB.
 const MOST_FRAMES: u64 = 1 << 28;
@@ -30,6 +34,10 @@ pub struct Snapshot {
     layout: Layout,
     /// Cached frames by the order of eviction.
     cache: Vec<u32>,
+    /// The machine whose memory it is; empty where that is not known.
+    machine: String,
+    /// The tier.
+    tier: String,
 }
 
 /// The settings of a machine whose allocator is made so.
@@ -50,7 +58,28 @@ fn parameters_of(shape: Shape) -> MemoryParameters {
 impl Snapshot {
     /// The memory as it is. What programs hold in it counts as the kernel's.
     pub fn of(memory: &TierMemory) -> Snapshot {
-        Snapshot { layout: memory.buddy.layout(), cache: memory.cache.iter().collect() }
+        Snapshot {
+            layout: memory.buddy.layout(),
+            cache: memory.cache.iter().collect(),
+            machine: String::new(),
+            tier: memory.name.clone(),
+        }
+    }
+
+    /// This memory as that of a machine of this name.
+    pub fn on_machine(self, machine: &str) -> Snapshot {
+        let fits = machine.len() as u64 <= LONGEST_NAME;
+        Snapshot { machine: if fits { machine.to_owned() } else { String::new() }, ..self }
+    }
+
+    /// The machine whose memory it is; empty where the file does not say.
+    pub fn machine(&self) -> &str {
+        &self.machine
+    }
+
+    /// The tier that it is; empty where the file does not say.
+    pub fn tier(&self) -> &str {
+        &self.tier
     }
 
     /// Whether the file that ages a tier of so many bytes is there, whole, and fits the tier divided by some scale up to
@@ -191,7 +220,7 @@ impl Snapshot {
         if reader.0.read_exact(&mut magic).is_err() {
             return Err(format!("this is not a saved memory, or it is damaged; {NEXT_STEP}"));
         }
-        if &magic != MAGIC {
+        if &magic != MAGIC && &magic != NAMELESS {
             return Err(format!("this is not a saved memory; {NEXT_STEP}"));
         }
         let frames = reader.number(u64::MAX)?;
@@ -242,10 +271,12 @@ impl Snapshot {
             }
             cache.extend((first..first + count).map(|frame| frame as u32));
         }
+        let mut name = || if &magic == MAGIC { reader.name() } else { Ok(String::new()) };
+        let (machine, tier) = (name()?, name()?);
         if reader.0.read(&mut [0]).map_err(|problem| damaged(&problem.to_string()))? != 0 {
             return Err(damaged("something follows its end"));
         }
-        Ok(Snapshot { layout: Layout { frames, shape, pageblocks, free }, cache })
+        Ok(Snapshot { layout: Layout { frames, shape, pageblocks, free }, cache, machine, tier })
     }
 
     /// Writes it.
@@ -278,6 +309,10 @@ impl Snapshot {
         for (first, count) in runs {
             put(u64::from(first))?;
             put(u64::from(count))?;
+        }
+        for name in [&self.machine, &self.tier] {
+            encoder.write_all(&(name.len() as u64).to_le_bytes()[..5])?;
+            encoder.write_all(name.as_bytes())?;
         }
         encoder.finish()?.flush()
     }
@@ -321,5 +356,12 @@ impl<R: Read> Numbers<R> {
         } else {
             Ok(number)
         }
+    }
+
+    /// A name behind its length.
+    fn name(&mut self) -> Result<String, String> {
+        let mut bytes = vec![0; self.number(LONGEST_NAME)? as usize];
+        self.0.read_exact(&mut bytes).map_err(|problem| damaged(&problem.to_string()))?;
+        String::from_utf8(bytes).map_err(|_| damaged("a name is no text"))
     }
 }

@@ -230,7 +230,7 @@ impl Translation for Vbi {
         "a block's name has its virtual machine, and there is one translation: leave [vm] out and set translation.scheme.vms",
     );
     const STATISTICS: &'static [(&'static str, &'static str)] = &[
-        ("vbi.blocks", "blocks in use at the end (a state; shown as pages)"),
+        ("vbi.blocks", "blocks in use at the end (a state)"),
         ("vbi.vms", "virtual machines that processes were in, the host not counted"),
         ("vbi.blocks_disabled", "blocks that were given back"),
         ("vbi.clones", "blocks cloned by forks"),
@@ -386,7 +386,7 @@ impl Translation for Vbi {
         let sum = |of: fn(&Vbi) -> u64| cores.iter().map(of).sum::<u64>();
         let layer = &kernel.blocks.system.hardware.layer;
         let counters = &kernel.counters;
-        stats.level("vbi.blocks", kernel.blocks.in_use(), Unit::Pages);
+        stats.level("vbi.blocks", kernel.blocks.in_use(), Unit::Count);
         stats.level("vbi.reserved_unused", layer.reservations.unused(), Unit::Pages);
         for (name, count) in [
             ("vbi.vms", u64::from((kernel.blocks.used_vms & !1).count_ones())),

@@ -9,7 +9,7 @@ fn builds(kernel: f64) -> Aging {
 
 fn aged(aging: &Aging, frames: u64) -> TierMemory {
     let mut memory = TierMemory::new("dram", Frame(1 << 18), frames, &parameters(true, true));
-    age(&mut memory, aging).unwrap();
+    age(&mut memory, aging, None).unwrap();
     memory.audit().unwrap();
     memory
 }
@@ -35,8 +35,22 @@ fn a_full_page_cache_leaves_holes_and_gives_way() {
 fn an_index_out_of_reach_says_so() {
     let mut memory = TierMemory::new("dram", Frame(0), 4096, &parameters(true, true));
     let aging = Aging::Builds { rounds: 1, kernel: 0.0, residents: 0.0, fmfi: Some(0.9), seed: 1 };
-    let problem = age(&mut memory, &aging).unwrap_err();
+    let problem = age(&mut memory, &aging, None).unwrap_err();
     assert!(problem.contains("os.memory.aging.fmfi: 0.900 is not reached"), "{problem}");
+}
+
+#[test]
+fn a_stop_ends_aging_where_it_is() {
+    let stop = std::sync::atomic::AtomicBool::new(true);
+    let cache = Aging::PageCache { reads: 1.0, dropped: 0.0, kernel: 0.01, fmfi: Some(1.0), seed: 1 };
+    // Neither index can be reached, so that only the flag ends it well.
+    let builds = Aging::Builds { rounds: 1, kernel: 0.0, residents: 0.0, fmfi: Some(1.0), seed: 1 };
+    for aging in [cache, builds] {
+        let mut memory = TierMemory::new("dram", Frame(0), 4096, &parameters(true, true));
+        age(&mut memory, &aging, Some(&stop)).unwrap();
+        assert_eq!((memory.cached(), memory.buddy.free_frames()), (0, 4096));
+        memory.audit().unwrap();
+    }
 }
 
 #[test]
@@ -46,7 +60,7 @@ fn the_index_is_that_of_the_memory_that_is_left() {
     assert!(index(0.3) >= 0.9, "{}", index(0.3));
     // Without a page of files nearly all of memory is in large blocks again.
     let mut memory = TierMemory::new("dram", Frame(0), 64 << 10, &parameters(true, true));
-    let problem = age(&mut memory, &cache(1.0)).unwrap_err();
+    let problem = age(&mut memory, &cache(1.0), None).unwrap_err();
     assert!(problem.contains("os.memory.aging.fmfi: 0.900 is not reached"), "{problem}");
 }
 
@@ -66,7 +80,7 @@ fn builds_leave_free_memory_that_is_in_no_order() {
     };
     let mut fresh = TierMemory::new("dram", Frame(1 << 18), 256 << 10, &linux);
     let mut old = fresh.clone();
-    age(&mut old, &builds(0.01)).unwrap();
+    age(&mut old, &builds(0.01), None).unwrap();
     old.audit().unwrap();
     assert_eq!(old.cached(), 0);
     assert!((2620..2630).contains(&old.used()), "1 % of 262144: {}", old.used());
@@ -125,8 +139,12 @@ fn the_page_cache_gives_way_between_the_watermarks() {
     let free_while_taking = |min_free: f64| {
         let mut memory =
             TierMemory::new("dram", Frame(0), 8192, &MemoryParameters { min_free, ..parameters(true, true) });
-        age(&mut memory, &Aging::PageCache { reads: 1.0, dropped: 0.0, kernel: 0.0, fmfi: None, seed: 1 })
-            .unwrap();
+        age(
+            &mut memory,
+            &Aging::PageCache { reads: 1.0, dropped: 0.0, kernel: 0.0, fmfi: None, seed: 1 },
+            None,
+        )
+        .unwrap();
         let free = |_| {
             memory.take(PageSize::Base, Owner::Taken, Time::ZERO).unwrap();
             memory.buddy().free_frames()

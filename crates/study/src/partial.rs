@@ -1,0 +1,54 @@
+//! What to know of recordings that end before their programs.
+
+use terrace_trace::Header;
+
+/// What a reader of numbers must know of an input of so many accesses that is a part of what the program did. `stopped`: its
+/// recording was, just now.
+pub(crate) fn remark(header: &Header, accesses: u64, stopped: bool) -> Option<String> {
+    let limit = header.expected_accesses.filter(|_| header.origin == "recorded");
+    if let Some(limit) = limit.filter(|limit| accesses >= *limit) {
+        return Some(format!(
+            "the recording ends at a limit of {} accesses: what the program did after them is not in these numbers",
+            with_commas(limit)
+        ));
+    }
+    (stopped || header.is_partial).then(|| {
+        "the recording was stopped before the program's end: what the program did after that is not in these numbers"
+            .to_owned()
+    })
+}
+
+/// A number in groups of three digits.
+fn with_commas(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_and_a_stop_are_said_and_a_whole_recording_says_nothing() {
+        let recorded = Header { origin: "recorded".to_owned(), ..Header::default() };
+        let cut = Header { expected_accesses: Some(1_000_000), ..recorded.clone() };
+        let said = remark(&cut, 1_000_000, false).unwrap();
+        assert!(said.starts_with("the recording ends at a limit of 1,000,000 accesses: "), "{said}");
+        assert_eq!(remark(&cut, 999_999, false), None, "the program ended before");
+        assert_eq!(remark(&recorded, 5, false), None);
+        let partial = Header { is_partial: true, ..recorded.clone() };
+        for said in [remark(&partial, 5, false), remark(&recorded, 5, true)] {
+            assert!(said.unwrap().starts_with("the recording was stopped before the program's end: "));
+        }
+        let workload =
+            Header { origin: "workload".to_owned(), expected_accesses: Some(5), ..Header::default() };
+        assert_eq!(remark(&workload, 5, false), None, "all of it");
+    }
+}
