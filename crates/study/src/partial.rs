@@ -1,5 +1,6 @@
 //! What to know of recordings that end before their programs.
 
+use terrace_model::text::grouped;
 use terrace_trace::Header;
 
 /// What a reader of numbers must know of an input of so many accesses that is a part of what the program did. `stopped`: its
@@ -9,26 +10,13 @@ pub(crate) fn remark(header: &Header, accesses: u64, stopped: bool) -> Option<St
     if let Some(limit) = limit.filter(|limit| accesses >= *limit) {
         return Some(format!(
             "the recording ends at a limit of {} accesses: what the program did after them is not in these numbers",
-            with_commas(limit)
+            grouped(limit)
         ));
     }
     (stopped || header.is_partial).then(|| {
         "the recording was stopped before the program's end: what the program did after that is not in these numbers"
             .to_owned()
     })
-}
-
-/// A number in groups of three digits.
-fn with_commas(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 #[cfg(test)]
