@@ -69,9 +69,9 @@ fn contexts(scheme: &str) -> Vec<Keys> {
         "vbi" => vec![
             owned(&[]),
             owned(&[("delayed", "true"), ("reservation", "early"), ("headroom", "8 TiB")]),
-            // Memory is always short, so that regions go to the backing store and come back.
-            owned(&[("delayed", "true"), ("headroom", "8 TiB"), ("swap", "1 GiB")]),
             owned(&[("nodes", "2"), ("migrate_after", "20")]),
+            // Memory is always short, so that regions go to the backing store and come back. That takes longest, so it is last.
+            owned(&[("delayed", "true"), ("headroom", "8 TiB"), ("swap", "1 GiB")]),
         ],
         // Workloads have no instruction addresses: small regions stand for many instructions.
         "spot" => vec![owned(&[("entries", "4"), ("ways", "4"), ("substitute_region", "512 KiB")])],
