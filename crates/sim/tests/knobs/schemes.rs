@@ -70,7 +70,7 @@ fn contexts(scheme: &str) -> Vec<Keys> {
             owned(&[]),
             owned(&[("delayed", "true"), ("reservation", "early"), ("headroom", "8 TiB")]),
             owned(&[("nodes", "2"), ("migrate_after", "20")]),
-            // Memory is always short, so that regions go to the backing store and come back: the longest runs, so they are last.
+            // Memory is always short, so that regions go to the backing store and come back. That takes long.
             owned(&[("delayed", "true"), ("headroom", "8 TiB"), ("swap", "1 GiB")]),
         ],
         // Workloads have no instruction addresses: small regions stand for many instructions.
