@@ -35,18 +35,19 @@ pub fn picture(snapshot: &Snapshot, file: &Path) -> Result<MemoryPicture, Error>
     let fault = |problem: String| Error::request(format!("{name}: {problem}"));
     let (figures, runs) = (snapshot.figures().map_err(fault)?, snapshot.runs().map_err(fault)?);
     Ok(MemoryPicture {
-        title: format!("{name}: a memory of {}{}", bytes(figures.frames), of_machine(snapshot)),
+        title: format!(
+            "{name}: a memory of {}{}",
+            bytes(figures.frames),
+            of_machine(snapshot.machine(), snapshot.tier())
+        ),
         rows: vec![vec![panel("as it was saved", &figures, &runs)]],
         ..MemoryPicture::default()
     })
 }
 
 /// The machine and the tier, to stand behind a memory's size; nothing where the file does not say.
-fn of_machine(snapshot: &Snapshot) -> String {
-    match snapshot.machine() {
-        "" => String::new(),
-        machine => format!(", tier {} of {machine}", snapshot.tier()),
-    }
+fn of_machine(machine: &str, tier: &str) -> String {
+    if machine.is_empty() { String::new() } else { format!(", tier {tier} of {machine}") }
 }
 
 /// How a saved memory is fragmented. Amounts are in frames.
@@ -131,10 +132,7 @@ impl AgedMemory {
     /// The figures as tables of 80 columns.
     pub fn to_text(&self) -> String {
         let share = |frames: u64| format!("{:.1}%", frames as f64 / self.frames.max(1) as f64 * 100.0);
-        let of = match self.machine.as_str() {
-            "" => String::new(),
-            machine => format!(", tier {} of {machine}", self.tier),
-        };
+        let of = of_machine(&self.machine, &self.tier);
         let mut out = text::hanging("", &format!("{}: {} of memory{of}", self.file, bytes(self.frames)), 78);
         out.push('\n');
         for (name, frames) in [("free", self.free), ("kernel", self.kernel), ("page cache", self.cached)] {

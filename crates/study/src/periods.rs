@@ -51,3 +51,16 @@ fn time_scale_for(periods: f64) -> u64 {
     let magnitude = 10f64.powf(factor.log10().floor());
     ((factor / magnitude).ceil() * magnitude) as u64
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_scale_that_no_command_takes_is_not_suggested() {
+        assert_eq!(longer("record more", 1, 2.0), "record more, or try --time-scale 10");
+        assert_eq!(longer("record more", 100_000, 2.0), "record more, or try --time-scale 1000000");
+        assert_eq!(longer("record more", 200_000, 2.0), "record more");
+        assert_eq!(longer("record more", 1, 1e-9), "record more");
+    }
+}

@@ -23,8 +23,6 @@ use terrace_sim::memory::Device;
 use terrace_sim::{AccessPath, MemoryMap, OpenPolicy, Options, PartUse, PlacementMap, SimError};
 use terrace_trace::{EventSource, SourceError, demangled};
 
-pub use crate::periods::{FEW_PERIODS, longer, longest_period};
-
 /// What came of one input.
 #[derive(Default)]
 pub struct InputResult {
@@ -452,17 +450,4 @@ fn observe(
         accesses += batch.len() as u64;
         task.advance(batch.len() as u64, &|| share(source_progress, &header, accesses));
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_time_scale_that_no_command_takes_is_not_suggested() {
-        assert_eq!(longer("record more", 1, 2.0), "record more, or try --time-scale 10");
-        assert_eq!(longer("record more", 100_000, 2.0), "record more, or try --time-scale 1000000");
-        assert_eq!(longer("record more", 200_000, 2.0), "record more");
-        assert_eq!(longer("record more", 1, 1e-9), "record more");
-    }
 }

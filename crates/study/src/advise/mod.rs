@@ -12,7 +12,8 @@ use crate::defaults;
 use crate::designs::{Changes, Job, Setting};
 use crate::figures::{self, percent, tenth};
 use crate::input::Input;
-use crate::run::{self, FEW_PERIODS};
+use crate::periods::{self, FEW_PERIODS};
+use crate::run;
 use crate::simulation::{Settings, Simulation, Trained};
 use crate::tiers::Prices;
 use crate::words::shell_join;
@@ -310,7 +311,7 @@ impl Question<'_> {
 
     fn policy_answer(&self, search: &Search, resident: Bytes, all_fast: &RunRecord) -> PolicyAdvice {
         let job = self.asked.job(&search.policy, 1.0, resident, 1).ok();
-        let period = job.and_then(|job| run::longest_period(&job.design.design, self.settings));
+        let period = job.and_then(|job| periods::longest_period(&job.design.design, self.settings));
         let enough = search.enough.as_ref();
         // The all-fast run's time is taken: a policy that is slow must not look better tested.
         let seconds = all_fast.seconds_simulated;
@@ -365,7 +366,7 @@ impl Question<'_> {
             policies.iter().filter(|policy| policy.periods.is_some_and(|n| n < FEW_PERIODS)).collect();
         if let Some(fewest) = short.iter().filter_map(|policy| policy.periods).min_by(f64::total_cmp) {
             let names: Vec<&str> = short.iter().map(|policy| policy.policy.as_str()).collect();
-            let longer = run::longer("record more", self.asked.changes.time_scale, fewest);
+            let longer = periods::longer("record more", self.asked.changes.time_scale, fewest);
             remarks.push(format!(
                 "Too short: {} are simulated, fewer than {FEW_PERIODS} periods of {}. That says nothing of them in the \
                  long run; {longer}.",

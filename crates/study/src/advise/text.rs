@@ -3,7 +3,7 @@
 use super::{MemoryAdvice, PolicyAdvice};
 use crate::closing;
 use crate::figures::{percent, readable, short, slower, tenth, time};
-use crate::run::FEW_PERIODS;
+use crate::periods::FEW_PERIODS;
 use terrace_model::text;
 use terrace_report::machine_sentence;
 

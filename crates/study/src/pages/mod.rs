@@ -19,7 +19,8 @@ use self::way::Way;
 use crate::designs::{Changes, Job};
 use crate::figures;
 use crate::input::Input;
-use crate::run::{self, FEW_PERIODS};
+use crate::periods::{self, FEW_PERIODS};
+use crate::run;
 use crate::simulation::{Settings, Simulation};
 use crate::words::shell_join;
 use crate::{Error, Progress, hypervisor, intervals, record};
@@ -231,7 +232,7 @@ fn remarks(
              not in this; {}.",
             figures::time(base.seconds_simulated),
             names.join(", "),
-            run::longer("record more", asked.changes.time_scale, fewest),
+            periods::longer("record more", asked.changes.time_scale, fewest),
         ));
     }
     if asked.simulation.fidelity == Fidelity::Translation {

@@ -4,7 +4,7 @@ use super::bounds::Bounds;
 use super::parts::Region;
 use super::ways::{WayFigures, WayResult};
 use crate::figures::{self, faster, percent, readable, share};
-use crate::run::FEW_PERIODS;
+use crate::periods::FEW_PERIODS;
 use serde::Serialize;
 use terrace_report::SMALLEST_DIFFERENCE;
 

@@ -4,7 +4,7 @@ use super::way::Way;
 use super::{AdvisePages, POLICIES, hardware};
 use crate::Error;
 use crate::designs::Setting;
-use crate::run;
+use crate::periods;
 use crate::simulation::Settings;
 use serde::Serialize;
 use terrace_model::{Histogram, PageSize, Value};
@@ -166,7 +166,7 @@ impl WayResult {
             fallbacks: count("os.huge_fallbacks"),
             fault_latency: FaultLatency::of_run(run),
         };
-        let period = run::longest_period(&way.job.design.design, settings);
+        let period = periods::longest_period(&way.job.design.design, settings);
         WayResult {
             figures: Some(figures),
             // The time of base pages' run is taken: a slow way must not look better tested.

@@ -246,8 +246,8 @@ impl Done<'_> {
 
     /// What keeps the numbers from being the whole truth, in lines of 80 columns. A sweep over footprints has notes for
     /// each, of which the first are shown.
-    pub fn caveats(&self) -> String {
-        let mut runs: Vec<RunRecord> = self.0.iter().map(|(_, record)| record.clone()).collect();
+    pub fn caveats(self) -> String {
+        let mut runs: Vec<RunRecord> = self.0.into_iter().map(|(_, record)| record).collect();
         let mut notes: Vec<String> = Vec::new();
         for note in runs.iter().flat_map(|run| &run.notes) {
             if !notes.contains(note) {

@@ -129,6 +129,7 @@ fn scale_fidelity_and_the_first_notes_stand_below_the_table() {
     let store = Store::open(folder.path()).unwrap();
     kept(&sweep, &store, &[0, 1, 2, 3, 4, 5]);
     let done = sweep.done(&store).unwrap();
+    let table = super::table(&done.columns());
     let said = done.caveats();
     assert!(
         said.starts_with("Scaled down by 2: ") && said.contains("\nFidelity pages leaves out: "),
@@ -136,7 +137,7 @@ fn scale_fidelity_and_the_first_notes_stand_below_the_table() {
     );
     assert_eq!(said.matches("\nNote").count(), 4, "each of other accesses: {said}");
     assert!(said.ends_with("and 2 more notes, in the files of runs/\n"), "{said}");
-    assert!(super::table(&done.columns()).contains("  -\n"), "no run has a time");
+    assert!(table.contains("  -\n"), "no run has a time");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::result::{CheckResult, TunedParameter};
 use super::{Ground, NO_MATTER, Setting, Tuning};
 use crate::bench::Trial;
 use crate::figures::{self, tenth};
-use crate::run::{self, FEW_PERIODS};
+use crate::periods::{self, FEW_PERIODS};
 
 impl Tuning<'_> {
     pub(super) fn remarks(
@@ -18,7 +18,7 @@ impl Tuning<'_> {
     ) -> Vec<String> {
         let mut remarks = Vec::new();
         let job = self.job(setting, ground.resident).ok();
-        let period = job.and_then(|job| run::longest_period(&job.design.design, self.settings));
+        let period = job.and_then(|job| periods::longest_period(&job.design.design, self.settings));
         let seconds = best.record.seconds_simulated;
         if let Some(period) = period.filter(|period| seconds / period < FEW_PERIODS) {
             remarks.push(format!(
