@@ -2,7 +2,8 @@
 
 use crate::progress::LogWriter;
 use clap::ValueEnum;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::prelude::*;
 
 /// Overrides `-v` with a filter such as `terrace_sim=debug`.
 const VARIABLE: &str = "TERRACE_LOG";
@@ -19,22 +20,27 @@ pub enum Format {
 /// Starts logging at the verbosity of the command line.
 pub fn start(verbose: u8, format: Format) {
     let level = match verbose {
-        0 => "warn",
-        1 => "info",
-        _ => "debug",
+        0 => LevelFilter::WARN,
+        1 => LevelFilter::INFO,
+        _ => LevelFilter::DEBUG,
     };
     let filter = match std::env::var(VARIABLE) {
-        Ok(text) => EnvFilter::try_new(&text).unwrap_or_else(|error| {
+        Ok(text) => text.parse().unwrap_or_else(|error| {
             eprintln!("terrace: {VARIABLE}={text:?} is no log filter ({error}); using {level}");
-            EnvFilter::new(level)
+            Targets::new().with_default(level)
         }),
-        Err(_) => EnvFilter::new(level),
+        Err(_) => Targets::new().with_default(level),
     };
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| LogWriter);
+    let log = tracing_subscriber::fmt::layer().with_writer(|| LogWriter);
+    let start = tracing_subscriber::registry().with(filter);
     match format {
         Format::Text => {
-            log.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).without_time().init();
+            start
+                .with(log.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).without_time())
+                .init();
         }
-        Format::Json => log.json().flatten_event(true).with_current_span(false).with_span_list(false).init(),
+        Format::Json => {
+            start.with(log.json().flatten_event(true).with_current_span(false).with_span_list(false)).init();
+        }
     }
 }

@@ -230,8 +230,7 @@ fn each_way_is_shown_with_each_tlb_of_the_user_s() {
         command
     };
     let tlbs = ["--tlb", "spot", "--tlb", own, "--tlb", "zen5-turin", "--tlb", "rmm", "--tlb", "colt"];
-    let json_of = |more: &[&str]| json(run(&tlbs).args(["--json", "-"]).args(more));
-    let document = json_of(&[]);
+    let document = json(run(&tlbs).args(["--json", "-"]));
     let ways = document["ways"].as_array().unwrap();
     assert_eq!(ways.len(), 5 * 6);
     for way in ways {
@@ -251,10 +250,11 @@ fn each_way_is_shown_with_each_tlb_of_the_user_s() {
     assert_eq!(of("2m+colt", "walks"), of("2m", "walks"), "it coalesces base pages");
     // The verdict names no way with a TLB of the user's, and options reach such a TLB by its name.
     assert!(!document["verdict"]["way"].as_str().unwrap().contains('+'));
-    let wider = json_of(&["--set", "colt:translation.scheme.pages=16"]);
+    let set = |tlb: &str, option: &str| json(&mut run(&["--tlb", tlb, "--json", "-", "--set", option]));
+    let wider = set("colt", "colt:translation.scheme.pages=16");
     assert!(figure(&wider, "4k+colt", "walks") < of("4k+colt", "walks"));
     assert_eq!(figure(&wider, "4k", "walks"), of("4k", "walks"));
-    let slower = json_of(&["--set", "zen5-turin:translation.l2.latency=90 cycles"]);
+    let slower = set("zen5-turin", "zen5-turin:translation.l2.latency=90 cycles");
     assert!(figure(&slower, "4k+zen5-turin", "gain") < of("4k+zen5-turin", "gain"));
 
     let text = stdout(&mut run(&tlbs));
@@ -313,12 +313,10 @@ fn copied_pages_of_files_are_no_region_s_and_the_sum_is_whole() {
     assert!(all > 1_000_000);
     assert_eq!(of_regions.max(), Some(all));
 
-    for program in programs {
-        let text = stdout(&mut run(program));
-        let row = |name: &str| text.lines().any(|line| line.starts_with(name));
-        assert!(row("(page cache) ") && row("all ") && row("copied "), "{text}");
-        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
-    }
+    let text = stdout(&mut run(programs[1]));
+    let row = |name: &str| text.lines().any(|line| line.starts_with(name));
+    assert!(row("(page cache) ") && row("all ") && row("copied "), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
 }
 
 #[test]

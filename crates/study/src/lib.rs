@@ -37,7 +37,7 @@ pub mod migrations;
 pub mod mix;
 mod observer;
 pub mod pages;
-mod partial;
+pub mod partial;
 mod periods;
 pub mod placement_picture;
 pub mod profile;

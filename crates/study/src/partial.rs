@@ -5,7 +5,7 @@ use terrace_trace::Header;
 
 /// What a reader of numbers must know of an input of so many accesses that is a part of what the program did. `stopped`: its
 /// recording was, just now.
-pub(crate) fn remark(header: &Header, accesses: u64, stopped: bool) -> Option<String> {
+pub fn remark(header: &Header, accesses: u64, stopped: bool) -> Option<String> {
     let limit = header.expected_accesses.filter(|_| header.origin == "recorded");
     if let Some(limit) = limit.filter(|limit| accesses >= *limit) {
         return Some(format!(

@@ -1,6 +1,6 @@
 //! What a front door shows while a study takes.
 
-use crate::Stop;
+use crate::{Stop, partial};
 use std::sync::Arc;
 use terrace_trace::{Batch, EventSource, Header, MixedProgram, SourceError};
 
@@ -61,6 +61,13 @@ impl<'a> Watched<'a> {
     pub fn until(mut self, stop: &Stop) -> Watched<'a> {
         self.stop = Some(stop.clone());
         self
+    }
+}
+
+impl Watched<'_> {
+    /// What a reader of numbers must know where the input, now read, is a part of what its program did.
+    pub fn partial(&self) -> Option<String> {
+        partial::remark(self.source.header(), self.accesses, false)
     }
 }
 

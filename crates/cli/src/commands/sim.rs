@@ -150,6 +150,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
         ..run::Extra::default()
     };
     let outcome = run::simulate(&job.design, &name, command, &mut watched, profile, &settings, extra);
+    let partial = watched.partial();
     drop(watched);
     drop(source);
     let run::Simulated { mut record, stopped, memory_map, placement_map, access, .. } = match outcome {
@@ -164,6 +165,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
         }
     };
     record.notes.extend(hypervisor::remark(&job.design.design, simulation.fidelity));
+    record.notes.extend(partial);
     if stopped {
         record.notes.push("stopped by the user before the end of the input".to_owned());
     } else if let Some(mix) = &mix {

@@ -324,7 +324,7 @@ impl AccessSource for Damon {
         Ok(self.interval * SAMPLES)
     }
 
-    fn stop(&mut self) {
+    fn stop(&mut self, _: &mut World) {
         if let Err(error) = self.off() {
             tracing::error!(%error, "DAMON could not be switched off; `terrace restore` tries again");
         }

@@ -63,7 +63,7 @@ impl AccessSource for EntryDropping {
         Ok(self.next.saturating_sub(now))
     }
 
-    fn stop(&mut self) {
+    fn stop(&mut self, _: &mut World) {
         // Entries come back by themselves, and the threads end with the sockets.
     }
 }

@@ -68,7 +68,7 @@ impl AccessSource for SampledFaults {
         Ok(PERIOD)
     }
 
-    fn stop(&mut self) {
+    fn stop(&mut self, _: &mut World) {
         // The threads that answer end with the processes' descriptors, and with those the registrations.
     }
 }

@@ -44,8 +44,9 @@ pub trait AccessSource: Send {
         Ok(())
     }
 
-    /// Puts back what was set up. Called again it does nothing.
-    fn stop(&mut self);
+    /// Takes over what was done since the last call, as far as the world counts it, and puts back what was set up. Called
+    /// again it does nothing.
+    fn stop(&mut self, world: &mut World);
 }
 
 /// An event's samples on each of these processors; those that have just been switched off are left out.

@@ -257,7 +257,7 @@ impl AccessSource for PageOut {
         Ok(PERIOD)
     }
 
-    fn stop(&mut self) {
+    fn stop(&mut self, _: &mut World) {
         // Pages in swap come back by themselves when they are accessed.
         self.armed.clear();
         self.faults.clear();

@@ -81,7 +81,7 @@ impl AccessSource for ProcessorSamples {
         Ok(PERIOD)
     }
 
-    fn stop(&mut self) {
+    fn stop(&mut self, _: &mut World) {
         self.rings.clear();
     }
 }

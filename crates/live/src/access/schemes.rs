@@ -208,6 +208,17 @@ impl Schemes {
         Ok(new)
     }
 
+    /// Has the world count what the schemes have moved since the last time.
+    fn count(&mut self, world: &mut World) -> io::Result<()> {
+        let [up, down] = [self.newly_moved(UP)? >> 12, self.newly_moved(DOWN)? >> 12];
+        if self.bounds.dry_run {
+            tracing::info!(up, down, "base pages that would have moved");
+        } else {
+            world.offloaded(up, down);
+        }
+        Ok(())
+    }
+
     fn off(&mut self) -> io::Result<()> {
         if std::mem::replace(&mut self.running, false) {
             kdamond::release(&*self.kernel, &Kdamonds::moving())?;
@@ -230,12 +241,7 @@ impl AccessSource for Schemes {
         let holds = self.guard.as_mut().is_some_and(|guard| guard.holds(&*kernel, now));
         let is_full = self.usage() > self.plan.high_usage;
         self.steer([!holds, !holds && is_full], false)?;
-        let [up, down] = [self.newly_moved(UP)? >> 12, self.newly_moved(DOWN)? >> 12];
-        if self.bounds.dry_run {
-            tracing::info!(up, down, "base pages that would have moved");
-        } else {
-            world.offloaded(up, down);
-        }
+        self.count(world)?;
         Ok(PERIOD)
     }
 
@@ -243,7 +249,12 @@ impl AccessSource for Schemes {
         self.steer(self.active, paused)
     }
 
-    fn stop(&mut self) {
+    fn stop(&mut self, world: &mut World) {
+        if self.running
+            && let Err(error) = self.count(world)
+        {
+            tracing::debug!(%error, "what DAMON moved last is not counted");
+        }
         if let Err(error) = self.off() {
             tracing::error!(%error, "DAMON could not be switched off; `terrace restore` tries again");
         }

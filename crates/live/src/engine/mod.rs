@@ -237,7 +237,7 @@ impl Engine {
             Ok(next) => self.next_look = now + next,
             Err(error) => {
                 tracing::warn!(source = source.name(), %error, "the access source has failed and is given up");
-                source.stop();
+                source.stop(world);
                 self.source = None;
             }
         }
@@ -437,7 +437,7 @@ impl Engine {
     pub fn finish(&mut self) {
         self.finished = true;
         if let Some(source) = &mut self.source {
-            source.stop();
+            source.stop(&mut self.world);
         }
     }
 }

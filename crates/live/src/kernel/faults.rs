@@ -38,6 +38,12 @@ pub trait Faults: Send {
     /// Reports each fault since the last call, oldest first; returns how many more were lost. Faults of Terrace's own
     /// accesses have its own process number.
     fn read(&mut self, found: &mut dyn FnMut(Sample)) -> u64;
+
+    /// Faults taken up to now. An entry that the answer to a fault has made is seen only after that fault was taken.
+    fn taken(&self) -> u64;
+
+    /// How many of the faults taken, oldest first, are answered and can be read, or are lost.
+    fn reported(&self) -> u64;
 }
 
 const PAGE: u64 = 4096;
@@ -157,6 +163,9 @@ struct Shared {
     descriptor: Descriptor,
     wide: Wide,
     lost: AtomicU64,
+    /// As [`Faults::taken`] and [`Faults::reported`] say; only the thread stores to both.
+    taken: AtomicU64,
+    reported: AtomicU64,
 }
 
 /// Takes the descriptor's place at the end of the thread, however that comes, so that nobody waits for one that is gone.
@@ -192,7 +201,8 @@ pub(super) fn serve(pid: u32, tracker: OwnedFd) -> io::Result<Box<dyn Faults>> {
     let (until, stop) = io::pipe()?;
     let (sender, faults) = sync_channel(KEPT);
     let wide = Wide(std::array::from_fn(|_| AtomicU64::new(0)));
-    let shared = Arc::new(Shared { descriptor: Descriptor(tracker), wide, lost: AtomicU64::new(0) });
+    let [lost, taken, reported] = std::array::from_fn(|_| AtomicU64::new(0));
+    let shared = Arc::new(Shared { descriptor: Descriptor(tracker), wide, lost, taken, reported });
     let theirs = shared.clone();
     std::thread::Builder::new()
         .name("faults".to_owned())
@@ -221,7 +231,10 @@ fn answer_all(serving: &GiveUp<'_>, pid: u32, sender: &SyncSender<Sample>) {
             }
         }
         let time = super::clock(libc::CLOCK_BOOTTIME).as_nanos() as u64;
-        for message in messages.iter().take(read as usize / size_of::<Message>()) {
+        let count = read as usize / size_of::<Message>();
+        let taken = shared.taken.load(Ordering::Relaxed) + count as u64;
+        shared.taken.store(taken, Ordering::SeqCst);
+        for message in messages.iter().take(count) {
             if message.event != PAGE_FAULT {
                 continue;
             }
@@ -240,6 +253,7 @@ fn answer_all(serving: &GiveUp<'_>, pid: u32, sender: &SyncSender<Sample>) {
                 shared.lost.fetch_add(1, Ordering::Relaxed);
             }
         }
+        shared.reported.store(taken, Ordering::SeqCst);
     }
 }
 
@@ -264,6 +278,14 @@ impl Faults for Served {
     fn read(&mut self, found: &mut dyn FnMut(Sample)) -> u64 {
         self.faults.try_iter().for_each(found);
         self.shared.lost.swap(0, Ordering::Relaxed)
+    }
+
+    fn taken(&self) -> u64 {
+        self.shared.taken.load(Ordering::SeqCst)
+    }
+
+    fn reported(&self) -> u64 {
+        self.shared.reported.load(Ordering::SeqCst)
     }
 }
 

@@ -65,8 +65,11 @@ pub struct Sampling {
     pages: BTreeMap<u64, (PageSize, State)>,
     /// What the thread was asked to take out, in order.
     asked: VecDeque<u64>,
-    /// Pages that are out and were found with an entry: the fault may be answered and not yet reported.
-    doubtful: BTreeSet<u64>,
+    /// Pages that are out and were found with an entry, each with the faults taken by then: the one that made the entry may
+    /// be answered and not yet reported.
+    doubtful: BTreeMap<u64, u64>,
+    /// Faults that the last call had all reports of.
+    reported: u64,
     /// Where the next call begins to take pages out.
     from: u64,
     calls: u64,
@@ -86,7 +89,8 @@ impl Sampling {
             refused: Vec::new(),
             pages: BTreeMap::new(),
             asked: VecDeque::new(),
-            doubtful: BTreeSet::new(),
+            doubtful: BTreeMap::new(),
+            reported: 0,
             from: 0,
             calls: 0,
         }
@@ -165,6 +169,8 @@ impl Sampling {
     /// Takes over the faults, and which drops were done.
     fn take_over(&mut self, pid: u32, drops: Vec<Option<Duration>>, exposures: &mut Vec<Exposure>) {
         let mut faults: Vec<Sample> = Vec::new();
+        // Before they are read: what is reported afterwards is left for the next call.
+        self.reported = self.faults.reported();
         let lost = self.faults.read(&mut |fault| faults.push(fault));
         for fault in faults {
             self.faulted(pid, &fault, exposures);
@@ -230,8 +236,8 @@ impl Sampling {
         }
     }
 
-    /// Pages that have an entry, twice in a row, although no fault was reported, as after a mapping has gone and come, are
-    /// in.
+    /// Pages that have an entry, twice in a row, are in where no fault made it, as after a mapping has gone and come: all
+    /// faults that were taken before the first look are reported by the second.
     fn check(&mut self, mut has_entry: impl FnMut(u64) -> bool) {
         self.calls += 1;
         let turn = self.calls % CHECKED;
@@ -239,13 +245,19 @@ impl Sampling {
             if !matches!(state, State::Out(_)) || vpn % CHECKED != turn {
                 continue;
             }
-            let was_doubtful = self.doubtful.remove(vpn);
-            if has_entry(*vpn) {
-                if was_doubtful {
-                    *state = State::In;
-                } else {
-                    self.doubtful.insert(*vpn);
+            if !has_entry(*vpn) {
+                self.doubtful.remove(vpn);
+                continue;
+            }
+            match self.doubtful.get(vpn) {
+                None => {
+                    self.doubtful.insert(*vpn, self.faults.taken());
                 }
+                Some(taken) if *taken <= self.reported => {
+                    self.doubtful.remove(vpn);
+                    *state = State::In;
+                }
+                Some(_) => {}
             }
         }
     }

@@ -249,7 +249,7 @@ impl AccessSource for Guesses {
         }
     }
 
-    fn stop(&mut self) {}
+    fn stop(&mut self, _: &mut World) {}
 }
 
 pub(super) fn engine(

@@ -66,7 +66,7 @@ impl AccessSource for Late {
         Ok(Duration::from_secs(1))
     }
 
-    fn stop(&mut self) {}
+    fn stop(&mut self, _: &mut World) {}
 }
 
 #[test]

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use terrace_model::text::two_columns;
 use terrace_study::figures::readable;
 use terrace_study::input::open_trace;
-use terrace_study::{Error, Progress as _, Stop, Watched};
+use terrace_study::{Error, Progress as _, Stop, Watched, partial};
 use terrace_trace::{EventSource, Format, HeadItem, SliceOptions, TraceInfo, VerifyReport};
 
 const EXAMPLES: &str = "\
@@ -156,6 +156,7 @@ fn describe(info: &TraceInfo) -> String {
         ("chunks", info.chunks.map(|chunks| chunks.to_string()).unwrap_or_default()),
         ("streams", totals.streams.len().to_string()),
         ("damage", info.damage.clone().unwrap_or_default()),
+        ("note", partial::remark(header, totals.accesses, false).unwrap_or_default()),
     ];
     rows.retain(|(_, text)| !text.is_empty());
     let mut text = two_columns(rows.iter().map(|(name, content)| (*name, content.as_str())));

@@ -12,6 +12,8 @@ struct Kernel {
     refusal: Option<i32>,
     faults: Vec<Sample>,
     lost: u64,
+    taken: u64,
+    reported: u64,
 }
 
 struct Fake(Arc<Mutex<Kernel>>);
@@ -36,6 +38,14 @@ impl Faults for Fake {
         let mut kernel = self.0.lock().unwrap();
         kernel.faults.drain(..).for_each(found);
         std::mem::take(&mut kernel.lost)
+    }
+
+    fn taken(&self) -> u64 {
+        self.0.lock().unwrap().taken
+    }
+
+    fn reported(&self) -> u64 {
+        self.0.lock().unwrap().reported
     }
 }
 
@@ -196,4 +206,74 @@ fn after_a_loss_all_pages_are_taken_out_again_and_those_with_an_entry_are_in() {
     process.kernel.lock().unwrap().lost = 3;
     process.reported(&[Some(2)]);
     assert_eq!(process.ask().len(), 16);
+}
+
+#[test]
+fn a_fault_whose_report_is_late_is_no_access_less() {
+    let mut process = Process::new(&[AREA], &[(1031, BASE)]);
+    process.ask();
+    process.reported(&[Some(10)]);
+    // Answered, so that the page has an entry; the thread that answers is then kept from reporting.
+    process.kernel.lock().unwrap().taken = 1;
+    for _ in 0..5 * CHECKED {
+        process.reported(&[]);
+        process.sampling.check(|_| true);
+    }
+    assert!(process.ask().is_empty());
+    process.fault(PID, 1031, 25);
+    process.kernel.lock().unwrap().reported = 1;
+    assert_eq!(process.reported(&[]), [(1031, 15, true)]);
+    assert_eq!(process.ask(), [1031]);
+}
+
+/// A page is dropped with a look, and faults with the first of its accesses after that.
+#[test]
+fn accesses_at_random_are_as_many_as_exposures_tell() {
+    const MS: u64 = 1_000_000;
+    let (looks, pages) = (4000, 16);
+    let within = looks * 50 * MS;
+    for per_second in [1, 10, 60, 200] {
+        let vpns: Vec<u64> = (0..pages).map(|page| 1024 + page).collect();
+        let watched: Vec<(u64, PageSize)> = vpns.iter().map(|vpn| (*vpn, BASE)).collect();
+        let mut process = Process::new(&[AREA], &watched);
+        let mut random = terrace_policy::Random::new(per_second);
+        let mut wait = || {
+            let uniform = (random.below(1 << 53) as f64 + 1.0) / (1u64 << 53) as f64;
+            (-uniform.ln() * 1e9 / per_second as f64) as u64
+        };
+        let mut next: BTreeMap<u64, u64> = vpns.iter().map(|vpn| (*vpn, wait())).collect();
+        let (mut made, mut exposed, mut ended) = (0u64, 0u64, 0u64);
+        for look in 0..looks {
+            let (now, until) = (look * 50 * MS, (look + 1) * 50 * MS);
+            let asked = process.ask();
+            let drops: Vec<Option<u64>> = asked.iter().map(|_| Some(now)).collect();
+            let mut exposures = Vec::new();
+            let began = drops.iter().map(|began| began.map(Duration::from_nanos)).collect();
+            process.sampling.take_over(PID, began, &mut exposures);
+            for vpn in &vpns {
+                let first = next[vpn];
+                let is_out = matches!(process.sampling.pages[vpn].1, State::Out(_));
+                if is_out && first < until {
+                    process.fault(PID, *vpn, first);
+                }
+                let at = next.get_mut(vpn).unwrap();
+                while *at < until {
+                    made += 1;
+                    *at += wait();
+                }
+            }
+            process.sampling.take_over(PID, Vec::new(), &mut exposures);
+            process.sampling.credit(Duration::from_nanos(until), &mut exposures);
+            exposed += exposures.iter().map(|one| one.span.as_nanos() as u64).sum::<u64>();
+            ended += exposures.iter().filter(|one| one.access.is_some()).count() as u64;
+        }
+        // All pages are as busy, so that their exposures can be taken together.
+        let estimated = ended as f64 / exposed as f64 * (within * pages) as f64;
+        let error = estimated / made as f64 - 1.0;
+        assert!(ended > 1000, "{per_second} per second: {ended} seen");
+        assert!(
+            error.abs() < 4.0 / (ended as f64).sqrt(),
+            "{per_second} per second: {made} made, {error:+.4}"
+        );
+    }
 }

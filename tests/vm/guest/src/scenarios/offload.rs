@@ -54,7 +54,8 @@ fn promotes(checks: &mut Checks) -> Result<()> {
 }
 
 fn demotes(checks: &mut Checks) -> Result<()> {
-    let mut managed = inside("hotset --mib 32 --no-thp --on 0 --hot-percent 25 --hot-start-percent 30")?;
+    // Regions of physical memory, of 3 MiB each at first, are to have no hot page among them.
+    let mut managed = inside("hotset --mib 96 --no-thp --on 0 --hot-percent 10 --hot-start-percent 45")?;
     managed.wait_for("phase")?;
     let (process, hot) = (open(&managed)?, managed.range("hot")?);
     let cold = hot.end..managed.range("memory")?.end;
