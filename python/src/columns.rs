@@ -6,12 +6,13 @@ use pyo3::types::{PyDict, PyList};
 use std::path::PathBuf;
 use terrace_report::{Column, Columns, write_atomically};
 
-/// A dictionary from each name to its kind (`text`, `integer` or `real`) and its values.
+/// A dictionary from each name to its kind (`text`, `boolean`, `integer` or `real`) and its values.
 pub fn to_dict<'py>(py: Python<'py>, columns: &Columns) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     for (name, column) in &columns.columns {
         let (kind, values) = match column {
             Column::Text(values) => ("text", PyList::new(py, values)?),
+            Column::Boolean(values) => ("boolean", PyList::new(py, values)?),
             Column::Integer(values) => ("integer", PyList::new(py, values)?),
             Column::Real(values) => ("real", PyList::new(py, values)?),
         };
@@ -28,9 +29,10 @@ pub fn write_parquet(columns: &Bound<'_, PyDict>, path: PathBuf) -> PyResult<()>
         let (kind, values): (String, Bound<'_, PyAny>) = value.extract()?;
         let column = match kind.as_str() {
             "text" => Column::Text(values.extract()?),
+            "boolean" => Column::Boolean(values.extract()?),
             "integer" => Column::Integer(values.extract()?),
             "real" => Column::Real(values.extract()?),
-            _ => return Err(request(format!("\"{kind}\" is not text, integer or real"))),
+            _ => return Err(request(format!("\"{kind}\" is not text, boolean, integer or real"))),
         };
         table.columns.push((name.extract()?, column));
     }

@@ -18,7 +18,7 @@ create_exception!(terrace, RunError, TerraceError, "The request was fine, and ca
 pub fn in_python(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for clause in text.split_inclusive([';', ':', '\n']) {
-        let is_command = clause.contains("terrace ");
+        let is_command = ["terrace ", "valgrind "].iter().any(|command| clause.contains(command));
         let words = clause.split_inclusive(' ').map(|word| {
             let begin = word.find(|character: char| !"(\"'".contains(character)).unwrap_or_default();
             match word[begin..].strip_prefix("--") {

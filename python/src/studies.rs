@@ -104,6 +104,7 @@ pub fn run_under(
     let job = changes.resolve(design, None).map_err(|error| exception(&error))?;
     let input = input.to_input()?;
     let (failure, stop) = (Failure::default(), Stop::new());
+    let policy_name = policy.get_type().name()?.to_string();
     let policy = PythonPolicy::new(policy, failure.clone(), stop.clone())?;
     let simulated = carry_out(py, show.as_ref(), move |progress| {
         let asked = progress.stop();
@@ -124,17 +125,21 @@ pub fn run_under(
                 None => Ok(Box::new(policy) as Box<dyn Policy>),
             }
         });
-        let simulated = run::simulate_under(open, &job.design, &name, &mut watched, &settings);
+        let simulated =
+            run::simulate_under((&policy_name, open), &job.design, &name, &mut watched, &settings);
+        let partial = watched.partial(false);
         drop(watched);
         drop(source);
         ending.wait(&name, progress);
-        Ok(simulated?)
+        let mut record = simulated?.record;
+        record.notes.extend(partial);
+        Ok(record)
     });
     // What Python raised says more than that the run ended.
     if let Some(error) = failure.take() {
         return Err(error);
     }
-    Ok(Run { record: simulated?.record })
+    Ok(Run { record: simulated? })
 }
 
 /// Writes a trace. Returns what came of it as JSON: accesses, bytes, seconds, and why it ended badly, if it did.

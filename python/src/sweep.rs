@@ -30,9 +30,8 @@ impl Sweep {
     /// Reads a JSON document with the keys of a TOML file.
     #[staticmethod]
     fn of_json(text: &str) -> PyResult<Sweep> {
-        let file: SweepFile =
-            serde_json::from_str(text).map_err(|error| request(format!("the sweep: {error}")))?;
-        Ok(Sweep { sweep: file.sweep().map_err(|error| exception(&error))? })
+        let sweep = SweepFile::of_json(text).and_then(|file| file.sweep());
+        Ok(Sweep { sweep: sweep.map_err(|error| exception(&error))? })
     }
 
     fn __len__(&self) -> usize {

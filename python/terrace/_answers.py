@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Sequence
 
+from ._inputs import text_of
 from ._table import Table
 
 
 def _kind(values: Sequence[Any]) -> str:
     present = [value for value in values if value is not None]
+    if present and all(isinstance(value, bool) for value in present):
+        return "boolean"
     if present and all(isinstance(value, int) and not isinstance(value, bool) for value in present):
         return "integer"
     if present and all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in present):
@@ -37,7 +40,7 @@ def _columns(rows: Sequence[dict[str, Any]]) -> dict[str, tuple[str, list[Any]]]
         values = [row.get(name) for row in cells]
         kind = _kind(values)
         if kind == "text":
-            values = [None if value is None else str(value) for value in values]
+            values = [None if value is None else text_of(value) for value in values]
         columns[name] = (kind, values)
     return columns
 
@@ -49,6 +52,10 @@ class _Answer(Table):
 
     def __init__(self, document: dict[str, Any]) -> None:
         self._document = document
+
+    def __bool__(self) -> bool:
+        """An answer is one, also where its table has no row."""
+        return True
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -70,9 +77,13 @@ class _Answer(Table):
 
 
 class Advice(_Answer):
-    """How much memory can be slow, or whether huge pages are right. As a table: what came of each policy."""
+    """How much memory can be slow, or whether huge pages are right. As a table: what came of each policy, or of each way of
+    using pages.
+    """
 
-    _rows = "policies"
+    @property
+    def _rows(self) -> str:  # type: ignore[override]
+        return "ways" if "ways" in self._document else "policies"
 
     def __repr__(self) -> str:
         return f"<terrace.Advice on {self.input}>"

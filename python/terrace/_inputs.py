@@ -86,19 +86,28 @@ class Mix:
 
     word: str
 
-    def __init__(self, *programs: Union[str, Workload, Trace, Suite]) -> None:
+    def __init__(self, *programs: Union[str, "os.PathLike[str]", Workload, Trace, Suite]) -> None:
         object.__setattr__(self, "word", ",".join(_program(program) for program in programs))
 
     def _words(self) -> dict[str, Any]:
         return _words(mix=self.word)
 
 
-def _program(program: Union[str, Workload, Trace, Suite]) -> str:
+def _program(program: Union[str, "os.PathLike[str]", Workload, Trace, Suite]) -> str:
     """A program of a mix as ``--mix`` names it."""
     if isinstance(program, Workload):
         return program.spec
+    if isinstance(program, os.PathLike):
+        program = Trace(program)
     if isinstance(program, Trace):
-        return f"trace:{os.fspath(program.path)}"
+        path = os.fspath(program.path)
+        if program.salvage:
+            raise RequestError(
+                f"{path}: a mix reads whole traces; convert the damaged one first: terrace trace convert --salvage"
+            )
+        if "," in path:
+            raise RequestError(f"{path}: commas separate the programs of a mix; give the trace a name without one")
+        return f"trace:{path}"
     return f"suite:{program.name}" if isinstance(program, Suite) else program
 
 
@@ -133,6 +142,8 @@ class Command:
     gpu: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
+        if isinstance(self.words, (str, bytes, os.PathLike)):
+            raise RequestError(f'command: {self.words!r} is no list of words; give one, such as ["sort", "big.txt"]')
         object.__setattr__(self, "words", tuple(os.fspath(word) for word in self.words))
 
     def _words(self) -> dict[str, Any]:
@@ -245,4 +256,6 @@ def settings(values: Mapping[str, Any] | Sequence[str] | None) -> list[str]:
         return []
     if isinstance(values, Mapping):
         return [f"{key}={text_of(value)}" for key, value in values.items()]
+    if isinstance(values, str):
+        return [values]
     return list(values)

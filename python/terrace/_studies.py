@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 from contextlib import contextmanager
 from typing import Any, Iterator, Mapping, Sequence
 
 from . import _terrace
 from ._answers import Advice, Claims, Hints, Recording, Tuned
-from ._inputs import InputLike, as_input, gather, one, settings
+from ._inputs import InputLike, _several, as_input, gather, one, settings
 from ._progress import ProgressLike, shown
 from ._results import Comparison, Run
 from ._terrace import RequestError, RunError
@@ -29,12 +30,33 @@ def _options(
     return {
         "machine": None if machine is None else os.fspath(machine),
         "sets": settings(set),
-        "time_scale": time_scale,
-        "fidelity": fidelity,
-        "scale": scale,
-        "whole": whole,
-        "fast_forward": fast_forward,
+        "time_scale": _whole("time_scale", time_scale),
+        "fidelity": _fidelity(fidelity),
+        "scale": _whole("scale", scale),
+        "whole": bool(whole),
+        "fast_forward": bool(fast_forward),
     }
+
+
+def _whole(name: str, value: Any) -> int:
+    """A whole number, as an option takes it.
+
+    >>> _whole("scale", 4)
+    4
+    """
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or not 0 <= number < 2**32:
+        raise RequestError(f"{name}: {value!r} is not a whole number from 1 on")
+    return number
+
+
+def _fidelity(value: Any) -> str:
+    if not isinstance(value, str):
+        raise RequestError(f"fidelity: {value!r} is not full, translation or pages")
+    return value
 
 
 def _share(name: str, value: float | str) -> float:
@@ -194,17 +216,36 @@ def run(
         ...
     terrace.RequestError: there is no machine, design or policy "native-2n"; did you mean "native-2m"?
     """
+    if not isinstance(design, (str, os.PathLike)):
+        raise RequestError(
+            f"design: run takes one design, a name or a file, not {design!r}; terrace.compare takes a list of several"
+        )
     given = one("run", input, workload, trace, command)
     options = _options(machine, set, time_scale, fidelity, scale, whole, fast_forward)
+    if policy is not None:
+        _check_own_policy(hints, time_scale, options["sets"])
     with _showing(progress) as show:
         if policy is not None:
-            if hints is not None:
-                raise RequestError("a policy that is written in Python takes no hints; give one of policy and hints")
             return Run(_terrace.run_under(policy, os.fspath(design), given, options, show))
         result = Comparison(_terrace.compare(_names(design), [], [], [], [given], options, _file(hints), False, show))
     if result.failures:
         raise RunError("; ".join(result.failures))
     return result.runs[0]
+
+
+def _check_own_policy(hints: Any, time_scale: int, sets: Sequence[str]) -> None:
+    """Refuses what is for built-in policies beside one that is written in Python."""
+    own = "a policy that is written in Python"
+    if hints is not None:
+        raise RequestError(f"{own} takes no hints; give one of policy and hints")
+    if time_scale != 1:
+        raise RequestError(
+            f"time_scale divides the periods of built-in policies, and {own} has its own; leave one of them out"
+        )
+    for text in sets:
+        key = text.split("=")[0].split(":")[-1].strip()
+        if key.startswith("os.policy"):
+            raise RequestError(f"set: {key} is for built-in policies, and {own} has none; change it in its class")
 
 
 def record(
@@ -383,7 +424,7 @@ def tune(
     if not 1 <= runs <= 100_000:
         raise RequestError(f"runs: {runs} is not in 1..=100000")
     given = one("tune", input, workload, trace, command)
-    others = [(str(word), as_input(word)._words()) for word in check]
+    others = [(str(word), as_input(word)._words()) for word in _several(check)]
     bounds = [(name, str(low), str(high)) for name, (low, high) in (ranges or {}).items()]
     tolerated = None if slowdown is None else _share("slowdown", slowdown)
     options = _options(machine, set, time_scale, "full", scale, whole, fast_forward)

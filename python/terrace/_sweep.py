@@ -12,7 +12,7 @@ from typing import Any, Mapping, Sequence
 from . import _terrace
 from ._inputs import Mix, Suite, Trace, Workload, as_input
 from ._progress import ProgressLike, shown
-from ._studies import Settings, _failed, _file, _names
+from ._studies import _failed, _fidelity, _file, _names, _whole
 from ._table import Table
 from ._terrace import RequestError, RunError
 
@@ -57,6 +57,8 @@ def _document(space: Any, inputs: Any, options: Mapping[str, Any]) -> dict[str, 
     document = {**space}
     keys = {key: value for key, value in document.items() if "." in key}
     document = {key: value for key, value in document.items() if key not in keys}
+    # The caller's lists stay as they are.
+    document["workload"] = list(document.get("workload", []))
     for name in ("designs", "machines", "workloads", "traces", "suite", "mixes"):
         if name in document:
             document[name] = _names(document[name])
@@ -65,7 +67,7 @@ def _document(space: Any, inputs: Any, options: Mapping[str, Any]) -> dict[str, 
     for word in [inputs] if isinstance(inputs, (str, os.PathLike, Workload, Trace, Suite, Mix, Mapping)) else inputs or ():
         if isinstance(word, Mapping):
             table = {key: _plain(value) for key, value in word.items() if key != "name"}
-            document.setdefault("workload", []).append({"name": word["name"], "set": table})
+            document["workload"].append({"name": word["name"], "set": table})
             continue
         found = as_input(word)
         if isinstance(found, Workload):
@@ -80,8 +82,13 @@ def _document(space: Any, inputs: Any, options: Mapping[str, Any]) -> dict[str, 
             document.setdefault("mixes", []).append(found.word)
         else:
             raise RequestError("a program runs once, and a sweep reads its inputs many times; record it first")
-    document.update({key: value for key, value in options.items() if value not in (None, False)})
+    document.update({key: value for key, value in options.items() if _is_given(value)})
     return document
+
+
+def _is_given(value: Any) -> bool:
+    """Whether an option was given; 0 is a value."""
+    return value is not None and value is not False
 
 
 def _plain(value: Any) -> Any:
@@ -140,16 +147,16 @@ def sweep(
     if group is not None and group < 1:
         raise RequestError(f"group: {group} is less than 1")
     options = {
-        "fidelity": fidelity,
-        "scale": scale,
-        "whole": whole,
-        "fast_forward": fast_forward,
-        "time_scale": time_scale,
+        "fidelity": None if fidelity is None else _fidelity(fidelity),
+        "scale": None if scale is None else _whole("scale", scale),
+        "whole": bool(whole),
+        "fast_forward": bool(fast_forward),
+        "time_scale": None if time_scale is None else _whole("time_scale", time_scale),
         "hints": _file(hints),
     }
     is_file = isinstance(space, os.PathLike) or (isinstance(space, str) and space.endswith(".toml"))
     if is_file:
-        if inputs is not None or any(value not in (None, False) for value in options.values()):
+        if inputs is not None or any(map(_is_given, options.values())):
             raise RequestError("a sweep's file has its inputs and options; give the file alone")
         try:
             with open(space, encoding="utf-8") as file:

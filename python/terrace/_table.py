@@ -68,7 +68,7 @@ class Table:
         return {name: values for name, (_, values) in self._of_columns().items()}
 
     def to_pandas(self) -> "pandas.DataFrame":
-        """As a pandas frame. Columns of counts with gaps have pandas' own nullable integers."""
+        """As a pandas frame. Columns of counts, or of true and false, with gaps have pandas' own nullable types."""
         pandas = _library("pandas", "to_pandas")
         frame = {}
         for name, (kind, values) in self._of_columns().items():
@@ -76,7 +76,7 @@ class Table:
                 width = "uint64" if _is_large(values) else "int64"
                 dtype: Any = width.replace("i", "I").replace("u", "U") if None in values else width
             else:
-                dtype = "float64" if kind == "real" else "object"
+                dtype = {"real": "float64", "boolean": "boolean" if None in values else "bool"}.get(kind, "object")
             if kind == "text":
                 frame[name] = pandas.Series(values, dtype=None if values else dtype)
             else:
@@ -89,7 +89,8 @@ class Table:
         series = []
         for name, (kind, values) in self._of_columns().items():
             integer = polars.UInt64 if _is_large(values if kind == "integer" else []) else polars.Int64
-            dtype = {"text": polars.String, "integer": integer, "real": polars.Float64}[kind]
+            kinds = {"text": polars.String, "boolean": polars.Boolean, "integer": integer, "real": polars.Float64}
+            dtype = kinds[kind]
             series.append(polars.Series(name, values, dtype=dtype))
         return polars.DataFrame(series)
 
@@ -99,8 +100,8 @@ class Table:
         arrays = {}
         for name, (kind, values) in self._of_columns().items():
             integer = pyarrow.uint64() if _is_large(values if kind == "integer" else []) else pyarrow.int64()
-            arrow_type = {"text": pyarrow.string(), "integer": integer, "real": pyarrow.float64()}[kind]
-            arrays[name] = pyarrow.array(values, arrow_type)
+            kinds = {"text": pyarrow.string(), "boolean": pyarrow.bool_(), "integer": integer, "real": pyarrow.float64()}
+            arrays[name] = pyarrow.array(values, kinds[kind])
         return pyarrow.table(arrays)
 
     def to_parquet(self, path: str | os.PathLike[str]) -> None:

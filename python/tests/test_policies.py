@@ -32,6 +32,18 @@ def test_idle_moves_what_its_twin_moves():
     assert ours.stats["vmstat.pgmigrate_success"] > 1000
 
 
+def test_a_run_is_named_by_its_own_policy_and_not_by_the_designs():
+    run = terrace.run("idle", KV, policy=Idle("200 us"), **MACHINE)
+    own = {key: value for key, value in run.parameters.items() if key.startswith("os.policy.")}
+    assert own == {"os.policy.name": "Idle"}
+    assert run.design_summary == "the policy Idle in place of idle"
+    assert not any("acts in periods" in note for note in run.notes)
+    with pytest.raises(terrace.RequestError, match="time_scale divides the periods of built-in policies"):
+        terrace.run("idle", KV, policy=Idle("200 us"), time_scale=1000, **MACHINE)
+    with pytest.raises(terrace.RequestError, match="os.policy.scan is for built-in policies"):
+        terrace.run("idle", KV, policy=Idle("200 us"), set={"os.policy.scan": "1 s"}, **MACHINE)
+
+
 def test_an_exception_ends_the_run():
     class Broken(terrace.Policy):
         def on(self, now, signals, memory):

@@ -85,11 +85,13 @@ def test_gaps_are_gaps_in_every_frame():
         "large": ("integer", [2**64 - 1, 0]),
         "share": ("real", [None, 0.5]),
         "name": ("text", ["a", None]),
+        "fits": ("boolean", [None, True]),
     })
     frame = table.to_pandas()
     assert str(frame["count"].dtype) == "Int64" and frame["count"].isna().tolist() == [False, True]
+    assert str(frame["fits"].dtype) == "boolean" and frame["fits"].isna().tolist() == [True, False]
     assert str(frame["large"].dtype) == "uint64" and frame["large"][0] == 2**64 - 1
-    assert table.to_polars().rows() == [(1, 2**64 - 1, None, "a"), (None, 0, 0.5, None)]
+    assert table.to_polars().rows() == [(1, 2**64 - 1, None, "a", None), (None, 0, 0.5, None, True)]
     assert table.to_arrow().to_pylist() == table.rows()
 
 
@@ -172,6 +174,16 @@ def test_programs_of_a_mix_run_side_by_side_and_alone(tmp_path):
         (lambda: terrace.compare(policies=["ambix"], fast=[0], workload=SMALL), "some memory has to be fast"),
         (lambda: terrace.compare(policies=["ambix"], fast=["x"], workload=SMALL), "is not a share"),
         (lambda: terrace.run("native-4k", 7), "7 is no input"),
+        (lambda: terrace.run(["native-4k", "native-2m"], SMALL), "run takes one design"),
+        (lambda: terrace.run([], SMALL), "run takes one design"),
+        (lambda: terrace.run(None, SMALL), "run takes one design"),
+        (lambda: terrace.run("native-4k", SMALL, scale=1.5), "scale: 1.5 is not a whole number"),
+        (lambda: terrace.run("native-4k", SMALL, scale=-1), "scale: -1 is not a whole number from 1 on"),
+        (lambda: terrace.run("native-4k", SMALL, fidelity=None), "fidelity: None is not full, translation or pages"),
+        (lambda: terrace.run("native-4k", command="true"), "'true' is no list of words"),
+        (lambda: terrace.compare(["native-4k"], command="true"), "'true' is no list of words"),
+        (lambda: terrace.Mix("gups", terrace.Trace("a.trace", salvage=True)), "a mix reads whole traces"),
+        (lambda: terrace.Mix("gups", terrace.Trace("a,b.trace")), "commas separate the programs of a mix"),
     ],
 )
 def test_wrong_requests_are_refused_in_words(call, words):
@@ -179,6 +191,18 @@ def test_wrong_requests_are_refused_in_words(call, words):
         call()
     assert words in str(raised.value)
     assert isinstance(raised.value, terrace.TerraceError)
+
+
+def test_options_of_other_programs_keep_their_names(tmp_path):
+    path = tmp_path / "a.lackey"
+    path.write_text(" L 1000,8\nhello\n")
+    with pytest.raises(terrace.TerraceError, match="record with valgrind --log-file=FILE"):
+        terrace.run("native-4k", path)
+
+
+def test_a_setting_may_be_a_text_by_itself():
+    run = terrace.run("native-4k", SMALL, set="core.count=2")
+    assert run.parameters["core.count"] == "2"
 
 
 def test_errors_name_keyword_arguments():
@@ -193,7 +217,31 @@ def test_a_damaged_trace_is_a_failed_run(tmp_path):
     with pytest.raises(terrace.TerraceError) as raised:
         terrace.run("native-4k", terrace.Trace(path))
     assert "cut" in str(raised.value)
-    assert terrace.run("native-4k", terrace.Trace(path, salvage=True), whole=True).accesses > 0
+    run = terrace.run("native-4k", terrace.Trace(path, salvage=True), whole=True)
+    assert run.accesses > 0 and any("the trace is damaged: only " in note for note in run.notes)
+
+
+def test_advice_on_pages_is_a_table_of_ways(tmp_path):
+    import polars
+
+    advice = terrace.advise_pages(SMALL, intervals=False)
+    names = [way["name"] for way in advice.ways]
+    assert bool(advice) and len(advice) == len(names) > 1 and "name" in advice.column_names
+    assert [row["name"] for row in advice.rows()] == list(advice.to_pandas()["name"]) == names
+    assert advice.to_polars()["name"].to_list() == advice.to_arrow()["name"].to_pylist() == names
+    advice.to_parquet(tmp_path / "ways.parquet")
+    assert polars.read_parquet(tmp_path / "ways.parquet").height == len(names)
+
+
+def test_what_is_true_or_false_stays_so(tmp_path):
+    import polars
+
+    hints = terrace.profile(tmp_path / "hints.toml", "gpu-xsbench,lookups=2000", machine="gpu-gtx480")
+    assert str(hints.to_pandas()["has_place"].dtype) == "bool"
+    assert hints.to_polars()["has_place"].dtype == polars.Boolean
+    assert str(hints.to_arrow().schema.field("has_place").type) == "bool"
+    hints.to_parquet(tmp_path / "hints.parquet")
+    assert polars.read_parquet(tmp_path / "hints.parquet")["has_place"].to_list() == hints.to_dict()["has_place"]
 
 
 def test_a_recorded_program_is_an_input():

@@ -92,10 +92,30 @@ def test_traces_are_inputs(tmp_path):
     assert [row["input"] for row in rows] == ["a", "gups"] and rows[0]["cycles"] == rows[1]["cycles"]
 
 
+def test_inputs_of_one_name_are_told_apart():
+    found = terrace.sweep(["native-4k"], ["gups,bytes=2MiB,updates=1000", "gups,bytes=16MiB,updates=1000"])
+    assert [row["input"] for row in found.rows()] == ["gups", "gups-2"]
+
+
+def test_designs_of_one_name_are_refused(tmp_path):
+    for folder, base in (("d1", "native-4k"), ("d2", "native-2m")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x.toml").write_text(f'extends = "{base}"\n')
+    with pytest.raises(terrace.RequestError, match='are both named "x"; a sweep needs distinct names'):
+        terrace.sweep([tmp_path / "d1/x.toml", tmp_path / "d2/x.toml"], SMALL)
+
+
+def test_the_callers_space_stays_as_it_is():
+    space = {"designs": ["native-4k"], "workload": [{"name": "gups", "set": {"bytes": "2MiB", "updates": 1000}}]}
+    inputs = [{"name": "gups", "bytes": "4MiB", "updates": 1000}]
+    assert terrace.sweep(space, inputs).asked == 2
+    assert len(space["workload"]) == 1 and terrace.sweep(space, inputs).asked == 2
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: terrace.sweep({"design": ["native-4k"]}, SMALL), "unknown field `design`"),
+        (lambda: terrace.sweep({"design": ["native-4k"]}, SMALL), 'unknown key "design"; did you mean "designs"?'),
         (lambda: terrace.sweep(["native-4q"], SMALL), 'did you mean "native-4k"?'),
         (lambda: terrace.sweep(["native-4k"]), "a sweep needs workloads"),
         (lambda: terrace.sweep(["native-4k"], [["ls"]]), "record it first"),
@@ -103,6 +123,10 @@ def test_traces_are_inputs(tmp_path):
         (lambda: terrace.sweep("no.toml", SMALL), "give the file alone"),
         (lambda: terrace.sweep(["native-4k"], SMALL, retries=-1), "retries: -1"),
         (lambda: terrace.sweep(["native-4k"], SMALL, group=0), "group: 0"),
+        (lambda: terrace.sweep(["native-4k"], SMALL, scale=0), "scale: 0 is not in 1..=16"),
+        (lambda: terrace.sweep(["native-4k"], SMALL, scale=1.5), "scale: 1.5 is not a whole number"),
+        (lambda: terrace.sweep(["native-4k"], SMALL, time_scale=0), "time_scale: 0 is not at least 1"),
+        (lambda: terrace.sweep("no.toml", scale=0), "give the file alone"),
         (lambda: terrace.sweep({"designs": ["native-4k"], "os.pages": []}, SMALL), "os.pages: an empty list"),
     ],
 )

@@ -11,8 +11,10 @@
 use crate::region::HUGE;
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -237,7 +239,8 @@ impl Program {
         })
     }
 
-    fn name(&self) -> String {
+    /// The program, as the command names it.
+    pub fn name(&self) -> String {
         self.command[0].to_string_lossy().into_owned()
     }
 }
@@ -248,11 +251,18 @@ fn chosen(setting: &str) -> Option<&str> {
 }
 
 fn library() -> io::Result<TempDir> {
-    let folder = tempfile::Builder::new().prefix("terrace-pages-").tempdir()?;
+    let place = preloadable(std::env::temp_dir());
+    let folder = tempfile::Builder::new().prefix("terrace-pages-").tempdir_in(place)?;
     let path = folder.path().join("libterrace_pages.so");
     std::fs::write(&path, LIBRARY)?;
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755))?;
     Ok(folder)
+}
+
+/// The folder, or `/tmp` where the dynamic linker would part the path of a library in it: blanks and colons part paths.
+fn preloadable(folder: PathBuf) -> PathBuf {
+    let parts = |byte: &u8| *byte == b':' || byte.is_ascii_whitespace();
+    if folder.as_os_str().as_bytes().iter().any(parts) { PathBuf::from("/tmp") } else { folder }
 }
 
 /// Variable that tunes the C library.
@@ -343,6 +353,12 @@ mod tests {
     /// Touches 64 MiB through the C library's allocator.
     const TOUCH: &str =
         "b = bytearray(64 << 20)\nfor i in range(0, len(b), 4096): b[i] = 1\nimport time; time.sleep(0.1)";
+
+    #[test]
+    fn the_library_lies_where_the_linker_does_not_part_its_path() {
+        let places = ["/var/a b", "/var/a:b", "/var/a\nb", "/var/ab"].map(|place| preloadable(place.into()));
+        assert_eq!(places, ["/tmp", "/tmp", "/tmp", "/var/ab"].map(PathBuf::from));
+    }
 
     #[test]
     fn a_setting_has_one_chosen_word() {

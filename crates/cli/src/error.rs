@@ -49,7 +49,13 @@ impl Failure {
             Failure::Usage(error) => (error, 2),
             Failure::Run(error) => (error, 1),
         };
-        eprintln!("terrace: {}", crate::printable::printable(&without_repetition(error)));
+        let message = without_repetition(error);
+        match crate::logging::is_json() {
+            true => crate::logging::error(&message),
+            false => {
+                crate::progress::say(&format!("terrace: {}", terrace_model::printable::printable(&message)))
+            }
+        }
         ExitCode::from(code)
     }
 }

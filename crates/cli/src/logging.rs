@@ -1,12 +1,24 @@
 //! Log lines on stderr: warnings by default, `-v` progress of each step, `-vv` everything.
 
-use crate::progress::LogWriter;
+use crate::progress::{self, LogWriter};
 use clap::ValueEnum;
+use std::sync::atomic::{AtomicBool, Ordering};
+use terrace_model::printable::one_line;
+use tracing::Subscriber;
+use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::fmt::{MakeWriter, format, layer};
 use tracing_subscriber::prelude::*;
+use tracing_subscriber::registry::LookupSpan;
 
 /// Overrides `-v` with a filter such as `terrace_sim=debug`.
 const VARIABLE: &str = "TERRACE_LOG";
+
+/// Where notes and errors come from, as JSON names it. No filter leaves them out.
+const NOTES: &str = "terrace::note";
+
+/// Whether log lines are JSON.
+static JSON: AtomicBool = AtomicBool::new(false);
 
 /// How log lines are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -24,23 +36,57 @@ pub fn start(verbose: u8, format: Format) {
         1 => LevelFilter::INFO,
         _ => LevelFilter::DEBUG,
     };
-    let filter = match std::env::var(VARIABLE) {
-        Ok(text) => text.parse().unwrap_or_else(|error| {
-            eprintln!("terrace: {VARIABLE}={text:?} is no log filter ({error}); using {level}");
-            Targets::new().with_default(level)
-        }),
-        Err(_) => Targets::new().with_default(level),
+    let otherwise = Targets::new().with_default(level);
+    let (filter, refusal) = match std::env::var(VARIABLE).map(|text| (text.parse::<Targets>(), text)) {
+        Ok((Ok(filter), _)) => (filter, None),
+        Ok((Err(error), text)) => {
+            (otherwise, Some(format!("{VARIABLE}={text:?} is no log filter ({error}); using {level}")))
+        }
+        Err(_) => (otherwise, None),
     };
-    let log = tracing_subscriber::fmt::layer().with_writer(|| LogWriter);
-    let start = tracing_subscriber::registry().with(filter);
+    let start = tracing_subscriber::registry().with(filter.with_target(NOTES, LevelFilter::INFO));
     match format {
         Format::Text => {
-            start
-                .with(log.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).without_time())
-                .init();
+            start.with(text(|| LogWriter, std::io::IsTerminal::is_terminal(&std::io::stderr()))).init();
         }
         Format::Json => {
+            let log = layer().with_writer(|| LogWriter);
             start.with(log.json().flatten_event(true).with_current_span(false).with_span_list(false)).init();
+            JSON.store(true, Ordering::Relaxed);
         }
     }
+    if let Some(refusal) = refusal {
+        progress::note(&refusal);
+    }
+}
+
+/// Lines for people. Values are names of others' processes and files too, so each event stays on its one line.
+fn text<S, W>(writer: W, colours: bool) -> impl tracing_subscriber::Layer<S>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    W: for<'a> MakeWriter<'a> + 'static,
+{
+    let fields = format::debug_fn(|writer, field, value| {
+        let value = one_line(&format!("{value:?}"));
+        match field.name() {
+            "message" => write!(writer, "{value}"),
+            name => write!(writer, "{name}={value}"),
+        }
+    });
+    layer().fmt_fields(fields.delimited(" ")).with_writer(writer).with_ansi(colours).without_time()
+}
+
+/// Whether whoever reads standard error is a program that takes one JSON object per line.
+pub fn is_json() -> bool {
+    JSON.load(Ordering::Relaxed)
+}
+
+/// A note as a log line.
+pub fn note(message: &str) {
+    tracing::info!(target: NOTES, "{message}");
+}
+
+/// The reason for a failure as a log line.
+pub fn error(message: &str) {
+    tracing::error!(target: NOTES, "{message}");
 }

@@ -10,7 +10,6 @@ mod interrupt;
 mod logging;
 mod options;
 mod output;
-mod printable;
 mod progress;
 mod provenance;
 mod shares;

@@ -1,12 +1,12 @@
 //! Where results go: stdout without panics, and files that appear whole or not at all.
 
 use crate::error::{Blame, CommandResult, Failure};
-use crate::printable::printable;
 use clap::{ArgMatches, Id};
 use std::ffi::OsString;
 use std::io::Write;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
+use terrace_model::printable::printable;
 use terrace_report::WriteError;
 
 pub use terrace_study::words::shell_join;

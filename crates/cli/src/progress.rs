@@ -1,11 +1,14 @@
 //! Progress on stderr: rate and remaining time, for what takes over two seconds, and only on a terminal.
 
 use crate::interrupt::{self, Leaves};
+use crate::logging;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::Write as _;
 use std::sync::OnceLock;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use terrace_model::printable::one_line;
 use terrace_study::{Stop, Task};
 
 pub use terrace_study::figures::short;
@@ -22,14 +25,25 @@ fn bars() -> &'static MultiProgress {
     BARS.get_or_init(|| MultiProgress::with_draw_target(ProgressDrawTarget::stderr()))
 }
 
-/// Prints a line of a table on stderr, where standard output belongs to somebody else.
+/// Prints a line of a table on stderr, where standard output belongs to somebody else. Programs get a log line.
 pub fn row(text: &str) {
-    bars().suspend(|| eprintln!("{}", crate::printable::printable(text)));
+    match logging::is_json() {
+        true => logging::note(text),
+        false => say(&one_line(text)),
+    }
 }
 
-/// Prints one line on stderr without tearing the bars.
+/// Prints one line on stderr without tearing the bars. Programs get a log line.
 pub fn note(message: &str) {
-    bars().suspend(|| eprintln!("terrace: {}", crate::printable::printable(message)));
+    match logging::is_json() {
+        true => logging::note(message),
+        false => say(&format!("terrace: {}", one_line(message))),
+    }
+}
+
+/// Prints a line on stderr. Where the terminal has gone, the work goes on without it.
+pub fn say(line: &str) {
+    let _ = bars().suspend(|| writeln!(std::io::stderr(), "{line}"));
 }
 
 /// Where log lines go: stderr, between redraws of the bars.

@@ -221,6 +221,19 @@ fn a_place_for_libraries_from_which_nothing_is_executed() {
     }
 }
 
+/// The dynamic linker parts paths of libraries there, says so in each program and loads none.
+#[test]
+fn a_place_for_libraries_with_a_blank_and_a_colon() {
+    let folder = folder();
+    let place = folder.path().join("a b:c");
+    std::fs::create_dir(&place).unwrap();
+    let words = ["run", "--policy", "first-touch", "--track-structures", "--", "true"];
+    let output = command(&words, folder.path(), Path::new("")).env("TMPDIR", &place).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && !said.contains("ld.so") && !said.contains("did not load"), "{said}");
+    assert_eq!(files(&place), Vec::<PathBuf>::new());
+}
+
 #[test]
 fn a_folder_that_is_not_there() {
     let folder = folder();

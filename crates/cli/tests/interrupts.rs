@@ -146,6 +146,10 @@ fn what_a_command_did_until_it_was_stopped_is_kept() {
             let document: serde_json::Value = serde_json::from_str(&text).unwrap();
             let found = document["runs"].as_array().unwrap();
             assert_eq!(found.len(), runs, "{message}");
+            let is_noted = |run: &serde_json::Value| {
+                run["notes"].to_string().contains("the recording was stopped before the program's end")
+            };
+            assert!(found.iter().all(is_noted), "{text}");
             found.iter().map(|run| run["accesses"].as_u64().unwrap()).min().unwrap()
         };
         match before[0] {

@@ -110,6 +110,10 @@ fn a_run_can_be_watched_paused_and_read_about() {
         said.lines().find(|line| line.contains("process joined")).unwrap_or_else(|| panic!("{said}"));
     let joined: serde_json::Value = serde_json::from_str(joined).unwrap();
     assert!(joined["pid"].is_u64() && joined["timestamp"].is_string(), "{joined}");
+    for line in said.lines() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
+        assert!(["timestamp", "level", "message"].iter().all(|key| line[key].is_string()), "{line}");
+    }
     assert!(said.contains("metrics: http://127.0.0.1:"), "{said}");
 
     let results: serde_json::Value =
@@ -206,6 +210,27 @@ fn a_place_where_nobody_can_listen_is_named() {
     let message = stderr(terrace().args(run), 2);
     assert!(message.contains("cannot listen at") && message.contains("no socket"), "{message}");
     assert_eq!(std::fs::read_to_string(&taken).unwrap(), "mine");
+}
+
+#[test]
+fn of_two_places_the_one_where_nobody_can_listen_is_named() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let run = ["run", "--policy", "first-touch", "--metrics", &address, "--", "true"];
+    let message = stderr(terrace().args(run), 2);
+    assert!(message.contains("address of the metrics") && message.contains("--metrics"), "{message}");
+}
+
+#[test]
+fn a_program_s_name_forges_no_log_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("x\nERROR evil\u{1b}[2J");
+    std::fs::copy("/bin/sleep", &program).unwrap();
+    let mut run = terrace();
+    run.args(["run", "--policy", "first-touch", "-v", "--"]).arg(&program).arg("1");
+    let said = stderr(&mut run, 0);
+    assert!(said.contains("evil"), "{said}");
+    assert!(said.lines().all(|line| !line.starts_with("ERROR")) && !said.contains('\u{1b}'), "{said}");
 }
 
 #[test]
@@ -369,11 +394,17 @@ fn the_units_sandbox_is_a_tight_one() {
 fn the_unit_is_one_that_systemd_takes() {
     let folder = tempfile::tempdir().unwrap();
     let unit = std::fs::read_to_string(repository().join("packaging/terrace@.service")).unwrap();
+    // Debian's redis.service is an alias, which has no control group.
+    for file in ["packaging/terrace@.service", "packaging/build", "docs/src/live.md"] {
+        let text = std::fs::read_to_string(repository().join(file)).unwrap();
+        let [all, own] = ["terrace@redis", "terrace@redis-server"].map(|name| text.matches(name).count());
+        assert!(own > 0 && all == own, "{file}");
+    }
     // Programs of units have to exist.
     let unit = unit.replace("/usr/local/bin/terrace", "/bin/true");
     std::fs::write(folder.path().join("terrace@.service"), unit).unwrap();
-    std::fs::write(folder.path().join("redis.service"), "[Service]\nExecStart=/bin/true\n").unwrap();
-    let instance = folder.path().join("terrace@redis.service");
+    std::fs::write(folder.path().join("redis-server.service"), "[Service]\nExecStart=/bin/true\n").unwrap();
+    let instance = folder.path().join("terrace@redis-server.service");
     std::os::unix::fs::symlink("terrace@.service", &instance).unwrap();
     let mut verify = Command::new("systemd-analyze");
     verify.args(["verify", "--man=no"]).arg(&instance);
@@ -446,12 +477,6 @@ fn contiguity_counts_the_runs_of_a_process() {
     let [of_32, of_128] = ["coverage_32", "coverage_128"].map(|key| sample[key].as_f64().unwrap());
     assert!(0.0 < of_32 && of_32 <= of_128 && of_128 <= 1.0, "{sample}");
     assert!(regions > 32 || of_32 == 1.0, "{sample}");
-}
-
-#[test]
-fn contiguity_of_no_process_is_an_error_of_the_user_s() {
-    let said = stderr(terrace().args(["contiguity", "--pid", "4194304"]), 2);
-    assert!(said.contains("there is no process 4194304"), "{said}");
 }
 
 /// A user who may not look gets a message that says who may. Root's own rights are laid down for the time of the command.

@@ -93,11 +93,28 @@ fn damage_is_named_and_salvage_reads_what_is_whole() {
 
     let info = json(terrace().args(["trace", "info", "--salvage", "--json", "-"]).arg(&cut));
     assert!(info["totals"]["accesses"].as_u64().unwrap() > 0);
-    terrace()
-        .args(["sim", "--design", "native-4k", "--fidelity", "pages", "--salvage", "--trace"])
-        .arg(&cut)
-        .assert()
-        .success();
+    let noted = |path: &Path| {
+        let simulate =
+            ["sim", "--design", "native-4k", "--fidelity", "pages", "--json", "-", "--salvage", "--trace"];
+        let run = &json(terrace().args(simulate).arg(path))["runs"][0];
+        run["notes"].to_string().contains("the trace is damaged: only ")
+    };
+    assert!(noted(&cut) && !noted(&trace));
+    let study = folder.path().join("study");
+    let compare = ["compare", "native-4k", "--no-intervals", "--fidelity", "pages", "--salvage", "--trace"];
+    let shown = stdout(terrace().args(compare).arg(&cut).arg("-o").arg(&study));
+    let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("the trace is damaged: only "), "{shown}");
+    // The first chunks of a trace whose damage lies within are read before the damage is seen.
+    let mut broken = bytes.clone();
+    broken[bytes.len() / 2] ^= 1;
+    std::fs::write(&cut, &broken).unwrap();
+    assert!(noted(&cut));
+    let lines = folder.path().join("cut.lackey");
+    std::fs::write(&lines, " L 1000,8\n S 2000,8\n S 30").unwrap();
+    assert!(noted(&lines));
+    std::fs::write(&lines, " L 1000,8\n S 2000,8\n").unwrap();
+    assert!(!noted(&lines));
 
     for (name, content) in [("empty", &b""[..]), ("foreign", b"\x7fELF not a trace at all")] {
         let path = folder.path().join(name);

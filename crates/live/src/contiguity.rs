@@ -4,6 +4,7 @@ use crate::kernel::{IN_MEMORY, Kernel, Process, read_text};
 use crate::space::parse_maps;
 use serde::Serialize;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use terrace_policy::Runs;
 
@@ -13,6 +14,8 @@ pub use terrace_policy::Contiguity;
 const FRAME: u64 = (1 << 55) - 1;
 /// Entries per read.
 const ENTRIES: usize = 32_768;
+/// Between two looks whether to stop.
+const SLEEP: Duration = Duration::from_millis(100);
 
 /// Looks at the memory that is the program's own: anonymous, shared without a file, stacks and reserved huge pages.
 ///
@@ -66,19 +69,21 @@ pub struct Looks<'a> {
     process: &'a Process,
     every: Option<Duration>,
     length: Option<Duration>,
+    stop: &'a AtomicBool,
     begun: Instant,
     taken: u32,
 }
 
 impl<'a> Looks<'a> {
-    /// A look now, and where `every` is given one each time that it has passed, until `length` has.
+    /// A look now, and where `every` is given one each time that it has passed, until `length` has, or `stop` is set.
     pub fn new(
         kernel: &'a dyn Kernel,
         process: &'a Process,
         every: Option<Duration>,
         length: Option<Duration>,
+        stop: &'a AtomicBool,
     ) -> Looks<'a> {
-        Looks { kernel, process, every, length, begun: Instant::now(), taken: 0 }
+        Looks { kernel, process, every, length, stop, begun: Instant::now(), taken: 0 }
     }
 
     fn look(&self) -> io::Result<Sample> {
@@ -101,8 +106,12 @@ impl Iterator for Looks<'_> {
             if self.length.is_some_and(|length| next > length) {
                 return None;
             }
-            std::thread::sleep(next.saturating_sub(self.begun.elapsed()));
-            if !self.kernel.is_alive(self.process) {
+            while let Some(rest) = next.checked_sub(self.begun.elapsed()).filter(|rest| !rest.is_zero())
+                && !self.stop.load(Ordering::Relaxed)
+            {
+                std::thread::sleep(rest.min(SLEEP));
+            }
+            if self.stop.load(Ordering::Relaxed) || !self.kernel.is_alive(self.process) {
                 return None;
             }
         }
@@ -119,6 +128,18 @@ impl Iterator for Looks<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn looks_end_when_stop_is_set() {
+        let process = crate::kernel::Linux.open(std::process::id()).unwrap();
+        let stop = AtomicBool::new(false);
+        let hour = Some(Duration::from_secs(3600));
+        let mut looks = Looks::new(&crate::kernel::Linux, &process, hour, None, &stop);
+        // Without privileges the look itself may fail.
+        assert!(looks.next().is_some());
+        stop.store(true, Ordering::Relaxed);
+        assert!(looks.next().is_none());
+    }
 
     #[test]
     fn a_huge_page_of_this_process_is_one_run() {

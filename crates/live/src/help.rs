@@ -171,9 +171,20 @@ impl Drop for Help {
     }
 }
 
+/// Where folders with libraries are made.
+pub fn place() -> PathBuf {
+    preloadable(std::env::temp_dir())
+}
+
+/// The folder, or `/tmp` where the dynamic linker would part the paths of libraries in it: blanks and colons part them.
+fn preloadable(folder: PathBuf) -> PathBuf {
+    let parts = |byte: &u8| *byte == b':' || byte.is_ascii_whitespace();
+    if folder.as_os_str().as_bytes().iter().any(parts) { PathBuf::from("/tmp") } else { folder }
+}
+
 /// A folder of these libraries, which is gone when it is dropped.
 pub(crate) fn folder_with(libraries: &[Library]) -> io::Result<TempDir> {
-    let temporary = std::env::temp_dir();
+    let temporary = place();
     remove_stale(&temporary);
     if is_noexec(&temporary)? {
         let place = temporary.display();
@@ -342,6 +353,14 @@ fn received(stream: &UnixStream) -> io::Result<(u32, u8, OwnedFd)> {
 mod tests {
     use super::*;
     use std::io::Write;
+
+    #[test]
+    fn libraries_lie_where_the_linker_does_not_part_their_paths() {
+        for parted in ["/var/a b", "/var/a:b", "/var/a\nb", "/var/a\tb"] {
+            assert_eq!(preloadable(parted.into()), Path::new("/tmp"), "{parted:?}");
+        }
+        assert_eq!(preloadable("/var/ä,b".into()), Path::new("/var/ä,b"));
+    }
 
     /// Sends what `control` says, as the library does.
     fn offer(help: &Help, descriptor: Option<c_int>) {

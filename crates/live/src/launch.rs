@@ -79,8 +79,19 @@ fn weights(shares: &[(u32, f64)]) -> Vec<(u32, u32)> {
     shares.iter().map(|(node, _)| *node).zip(whole).collect()
 }
 
-/// Starts `command`, its new pages placed as said and `environment` added to its own. From now on this process inherits the
-/// command's orphans, so that what it leaves behind can be followed.
+/// From now on this process inherits the orphans of its children, so that what a command leaves behind can be followed.
+///
+/// # Errors
+/// The kernel does not allow it.
+pub fn inherit_orphans() -> io::Result<()> {
+    // SAFETY: plain numbers.
+    match unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Starts `command`, its new pages placed as said and `environment` added to its own.
 ///
 /// # Errors
 /// It cannot be started, or its memory policy cannot be set.
@@ -89,10 +100,6 @@ pub fn launch(
     new_pages: &NewPages,
     environment: &[(OsString, OsString)],
 ) -> io::Result<Child> {
-    // SAFETY: plain numbers.
-    if unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
     let (program, arguments) =
         command.split_first().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
     let mut child = Command::new(program);

@@ -47,3 +47,22 @@ fn remedies_stand_below_what_they_are_for() {
     let remedy = lines[at + 1..].iter().find(|line| line.contains("try: ")).unwrap();
     assert_eq!(*remedy, "    try: a kernel from 6.9 on");
 }
+
+#[test]
+fn pools_are_suggested_that_fit_into_a_quarter_of_the_memory() {
+    // 15.3 GiB, 10.8 GiB, and two with less than 4 GiB.
+    for (machine, giant) in [
+        ("zram-user", Some(3)),
+        ("one-node-6.18", Some(2)),
+        ("two-nodes-6.12", None),
+        ("four-nodes-6.12", None),
+    ] {
+        let findings = diagnosis(machine).findings;
+        let remedy = |item: &str| findings.iter().find(|one| one.item == item).unwrap().enable.clone();
+        let pool = |count: u64, kib: u64| {
+            Some(format!("echo {count} > /sys/kernel/mm/hugepages/hugepages-{kib}kB/nr_hugepages"))
+        };
+        assert_eq!(remedy("pool of 1 GiB"), giant.and_then(|count| pool(count, 1 << 20)), "{machine}");
+        assert_eq!(remedy("pool of 2 MiB"), pool(16, 2048), "{machine}");
+    }
+}

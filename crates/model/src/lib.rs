@@ -12,6 +12,7 @@ mod page;
 mod page_name;
 pub mod parameters;
 mod pool_traffic;
+pub mod printable;
 mod quantity;
 pub mod random;
 mod ranges;

@@ -36,8 +36,8 @@ impl Folder {
     /// Makes one and unpacks the libraries into it.
     ///
     /// # Errors
-    /// When no place does: it must be writable, its programs must be executable, and its path must not be too long
-    /// for a socket.
+    /// When no place does: it must be writable, its programs must be executable, and its path must neither be too long
+    /// for a socket nor have a comma, a colon or a blank.
     pub fn new() -> io::Result<Folder> {
         remove_stale();
         let mut places = vec![std::env::temp_dir()];
@@ -65,6 +65,11 @@ impl Folder {
         // QEMU separates the plugin's arguments by commas.
         if place.as_os_str().as_bytes().contains(&b',') {
             return Err(io::Error::other("the path has a comma"));
+        }
+        // The dynamic linker separates what it preloads by these.
+        let parts = |byte: &u8| *byte == b':' || byte.is_ascii_whitespace();
+        if place.as_os_str().as_bytes().iter().any(parts) {
+            return Err(io::Error::other("the path has a blank or a colon"));
         }
         if forbids_execution(&place)? {
             return Err(io::Error::other("mounted with noexec"));
@@ -204,6 +209,15 @@ mod tests {
             for library in [PLUGIN, PRELOAD, ALLOCATIONS] {
                 assert_eq!(mode(&folder.path().join(library)), 0o755, "{library}");
             }
+        }
+    }
+
+    #[test]
+    fn paths_that_would_be_parted_are_refused() {
+        for name in ["a b", "a:b", "a\nb", "a,b"] {
+            let folder = tempfile::Builder::new().prefix(name).tempdir().unwrap();
+            let refusal = Folder::new_in(folder.path()).unwrap_err().to_string();
+            assert!(refusal.starts_with("the path has a "), "{name:?}: {refusal}");
         }
     }
 

@@ -17,6 +17,8 @@ pub struct Columns {
 pub enum Column {
     /// Names and texts.
     Text(Vec<Option<String>>),
+    /// What is true or false.
+    Boolean(Vec<Option<bool>>),
     /// Counts.
     Integer(Vec<Option<u64>>),
     /// Measured or derived quantities. Never infinite or not a number: such a value is none.
@@ -28,6 +30,7 @@ impl Column {
     pub fn len(&self) -> usize {
         match self {
             Column::Text(values) => values.len(),
+            Column::Boolean(values) => values.len(),
             Column::Integer(values) => values.len(),
             Column::Real(values) => values.len(),
         }
@@ -118,6 +121,7 @@ impl Columns {
             let field = |(_, column): &(String, Column)| {
                 let text = match column {
                     Column::Text(values) => values[row].clone(),
+                    Column::Boolean(values) => values[row].map(|value| value.to_string()),
                     Column::Integer(values) => values[row].map(|value| value.to_string()),
                     // The shortest text that reads back as the same number.
                     Column::Real(values) => values[row].map(|value| value.to_string()),

@@ -2,7 +2,7 @@
 
 use crate::{Column, Columns};
 use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical, ZstdLevel};
-use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
@@ -26,7 +26,8 @@ impl<T> Filled<T> {
 
 impl Columns {
     /// The table as a Parquet file: one row group, compressed by Zstandard, each column optional. Texts are strings, counts
-    /// are integers of 64 bits (without sign only where a value needs the 64th), quantities are doubles.
+    /// are integers of 64 bits (without sign only where a value needs the 64th), quantities are doubles, and what is true or
+    /// false is Boolean.
     pub fn to_parquet(&self) -> Vec<u8> {
         self.try_parquet().expect("writing columns of equal length to memory")
     }
@@ -47,6 +48,9 @@ impl Columns {
                     let filled = Filled::of(values, |text| ByteArray::from(text.as_str()));
                     write::<ByteArrayType>(&mut group, &filled)?;
                 }
+                Column::Boolean(values) => {
+                    write::<BoolType>(&mut group, &Filled::of(values, |value| *value))?
+                }
                 // The bits of what is written without a sign.
                 Column::Integer(values) => {
                     write::<Int64Type>(&mut group, &Filled::of(values, |value| value.cast_signed()))?;
@@ -62,6 +66,7 @@ impl Columns {
 fn field(name: &str, column: &Column) -> Result<Type, ParquetError> {
     let (physical, logical) = match column {
         Column::Text(_) => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
+        Column::Boolean(_) => (Physical::BOOLEAN, None),
         Column::Integer(values) => {
             let is_large = values.iter().flatten().any(|value| i64::try_from(*value).is_err());
             let unsigned = LogicalType::integer(64, false);
@@ -98,6 +103,7 @@ mod tests {
                     "name".to_owned(),
                     Column::Text(vec![Some("a,\"b\"é".to_owned()), None, Some(String::new())]),
                 ),
+                ("fits".to_owned(), Column::Boolean(vec![Some(true), None, Some(false)])),
                 ("count".to_owned(), Column::Integer(vec![Some(3), Some(0), None])),
                 ("large".to_owned(), Column::Integer(vec![Some(u64::MAX), None, Some(1)])),
                 ("share".to_owned(), Column::Real(vec![None, Some(0.1), Some(-2.5e-300)])),
@@ -114,7 +120,9 @@ mod tests {
         };
         assert_eq!(rows.len(), 3);
         let names: Vec<_> = rows[0].iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names, ["name", "count", "large", "share"]);
+        assert_eq!(names, ["name", "fits", "count", "large", "share"]);
+        let fits = [0, 1, 2].map(|row| value(row, "fits"));
+        assert_eq!(fits, [Field::Bool(true), Field::Null, Field::Bool(false)]);
         assert_eq!(value(0, "name"), Field::Str("a,\"b\"é".to_owned()));
         assert_eq!((value(1, "name"), value(2, "name")), (Field::Null, Field::Str(String::new())));
         assert_eq!((value(0, "count"), value(2, "count")), (Field::Long(3), Field::Null));

@@ -81,11 +81,14 @@ impl Table {
     }
 }
 
-/// Counts where all values are, else numbers where all are, else texts.
+/// True and false or counts where all values are, else numbers where all are, else texts.
 fn typed(values: &[Value]) -> Column {
     let all = |is: fn(&Value) -> bool| values.iter().all(|value| value.is_null() || is(value));
     if values.iter().all(Value::is_null) {
         return Column::Text(vec![None; values.len()]);
+    }
+    if all(Value::is_boolean) {
+        return Column::Boolean(values.iter().map(Value::as_bool).collect());
     }
     if all(Value::is_u64) {
         return Column::Integer(values.iter().map(Value::as_u64).collect());
@@ -127,7 +130,7 @@ mod tests {
             ("input", text(&[Some("own"), Some("kv")])),
             ("name", text(&[Some("4k"), Some("2m")])),
             ("sizes", text(&[Some("[1,2]"), None])),
-            ("refused", text(&[None, Some("true")])),
+            ("refused", Column::Boolean(vec![None, Some(true)])),
         ];
         assert_eq!(columns.columns, expected.map(|(name, column)| (name.to_owned(), column)));
         assert_eq!(columns.to_csv().lines().nth(2), Some("0.5,,kv,2m,,true"));
@@ -179,6 +182,7 @@ mod tests {
                         Some(Column::Integer(values)) => values[at].map(|value| json!(value)),
                         Some(Column::Real(values)) => values[at].map(|value| json!(value)),
                         Some(Column::Text(values)) => values[at].clone().map(Value::String),
+                        Some(Column::Boolean(values)) => values[at].map(|value| json!(value)),
                         None => None,
                     };
                     let shown = |value: &Value| match value {

@@ -2,7 +2,7 @@
 
 use crate::programs::{Opener, Regions};
 use crate::simulation::Settings;
-use crate::words::shell_join;
+use crate::words::{apart, shell_join};
 use crate::{Error, Progress, Stop};
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
@@ -158,12 +158,7 @@ fn terminate(id: u32) {
 pub fn name_apart(inputs: &mut [Input]) {
     for index in 1..inputs.len() {
         let (before, rest) = inputs.split_at_mut(index);
-        let base = rest[0].name.clone();
-        let mut number = 1;
-        while before.iter().any(|other| other.name == rest[0].name) {
-            number += 1;
-            rest[0].name = format!("{base}-{number}");
-        }
+        rest[0].name = apart(&rest[0].name, |name| before.iter().any(|other| other.name == name));
     }
 }
 

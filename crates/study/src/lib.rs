@@ -46,6 +46,7 @@ mod progress;
 pub mod record;
 pub mod reproduce;
 pub mod run;
+pub mod shares;
 pub mod shootdowns;
 mod simulation;
 mod stop;

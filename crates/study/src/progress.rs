@@ -65,9 +65,10 @@ impl<'a> Watched<'a> {
 }
 
 impl Watched<'_> {
-    /// What a reader of numbers must know where the input, now read, is a part of what its program did.
-    pub fn partial(&self) -> Option<String> {
-        partial::remark(self.source.header(), self.accesses, false)
+    /// What a reader of numbers must know where the input, now read, is a part of what its program did. `stopped`: its
+    /// recording was, just now.
+    pub fn partial(&self, stopped: bool) -> Option<String> {
+        partial::remark(self.header(), self.accesses, self.is_damaged(), stopped)
     }
 }
 
@@ -82,6 +83,10 @@ impl EventSource for Watched<'_> {
 
     fn progress(&self) -> Option<f64> {
         self.source.progress()
+    }
+
+    fn is_damaged(&self) -> bool {
+        self.source.is_damaged()
     }
 
     fn programs(&self) -> &[MixedProgram] {

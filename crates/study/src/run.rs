@@ -18,7 +18,7 @@ use std::thread::ScopedJoinHandle;
 use std::time::{Instant, SystemTime};
 use terrace_policy::Profile;
 use terrace_report::{InputSummary, MachineTier, RunRecord};
-use terrace_sim::design::{Design, Resolved};
+use terrace_sim::design::{Design, Parameter, Resolved};
 use terrace_sim::memory::Device;
 use terrace_sim::{AccessPath, MemoryMap, OpenPolicy, Options, PartUse, PlacementMap, SimError};
 use terrace_trace::{EventSource, SourceError, demangled};
@@ -134,19 +134,33 @@ pub fn simulate(
     simulate_with(design, input_name, command, source, settings, options)
 }
 
-/// One design on one source, under a policy that has no name.
+/// One design on one source, under a policy called `name` in place of the design's.
 ///
 /// # Errors
 /// When the policy does not fit the machine, or the source or the simulation fails.
 pub fn simulate_under(
-    policy: Box<OpenPolicy>,
+    (name, policy): (&str, Box<OpenPolicy>),
     design: &Resolved,
     input_name: &str,
     source: &mut dyn EventSource,
     settings: &Settings<'_>,
 ) -> Result<Simulated, SimError> {
     let options = Options { policy: Some(policy), ..settings.options() };
-    simulate_with(design, input_name, String::new(), source, settings, options)
+    simulate_with(&with_policy(design, name), input_name, String::new(), source, settings, options)
+}
+
+/// The design without its own policy, named as one with the policy `name`.
+fn with_policy(design: &Resolved, name: &str) -> Resolved {
+    const NAME: &str = "os.policy.name";
+    let mut design = design.clone();
+    if let Some(own) = design.design.os.policy.take() {
+        design.design.summary = format!("the policy {name} in place of {}", own.name);
+    }
+    design.parameters.retain(|parameter| !parameter.key.starts_with("os.policy."));
+    let at = design.parameters.partition_point(|parameter| parameter.key.as_str() < NAME);
+    let named = Parameter { key: NAME.to_owned(), value: name.to_owned(), origin: "of the run".to_owned() };
+    design.parameters.insert(at, named);
+    design
 }
 
 fn simulate_with(
@@ -364,6 +378,7 @@ fn one_input(
     });
     let decoded = fanout.join();
     drop(decoded.observer);
+    let damaged = decoded.source.is_damaged();
     drop(decoded.source);
 
     let cut_short = decoded.stopped;
@@ -379,7 +394,8 @@ fn one_input(
     let mut observer = std::mem::take(&mut *observed.lock().unwrap_or_else(PoisonError::into_inner));
     let code = observer.take_code();
     let summary = observer.finish(&name, &header);
-    if let Some(remark) = partial::remark(&header, summary.accesses, is_live && asked.requested()) {
+    let stopped = is_live && asked.requested();
+    if let Some(remark) = partial::remark(&header, summary.accesses, damaged, stopped) {
         result.runs.iter_mut().for_each(|run| run.notes.push(remark.clone()));
     }
     result.summary = Some(summary);

@@ -18,6 +18,13 @@ pub fn shell_join<S: AsRef<str>>(words: impl IntoIterator<Item = S>) -> String {
     words.into_iter().map(|word| shell_quote(word.as_ref())).collect::<Vec<_>>().join(" ")
 }
 
+/// `name` where it is not taken, else with the first number that makes it another: `gups-2`.
+pub(crate) fn apart(name: &str, is_taken: impl Fn(&str) -> bool) -> String {
+    let numbered = (2u64..).map(|number| format!("{name}-{number}"));
+    let mut names = std::iter::once(name.to_owned()).chain(numbered);
+    names.find(|name| !is_taken(name)).expect("there is always another number")
+}
+
 /// A sentence in which the names of functions are as their source has them.
 pub fn with_names_demangled(sentence: &str) -> String {
     let readable = |word: &str| {

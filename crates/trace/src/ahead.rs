@@ -2,6 +2,7 @@
 
 use crate::{Batch, EventSource, Header, SourceError};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
@@ -19,6 +20,8 @@ type Read = Result<(Arc<Batch>, Option<f64>), SourceError>;
 pub struct ReadAhead {
     header: Header,
     progress: Option<f64>,
+    /// Whether the source was found to be damaged.
+    damaged: Arc<AtomicBool>,
     /// Gone when the end was reached, or when this is dropped.
     batches: Option<Receiver<Read>>,
     reader: Option<JoinHandle<()>>,
@@ -33,9 +36,11 @@ impl ReadAhead {
         let header = source.header().clone();
         let progress = source.progress();
         let (sender, batches) = sync_channel(WINDOW);
-        let reader =
-            std::thread::Builder::new().name("reader".to_owned()).spawn(move || read(source, &sender))?;
-        Ok(ReadAhead { header, progress, batches: Some(batches), reader: Some(reader) })
+        let damaged = Arc::new(AtomicBool::new(source.is_damaged()));
+        let found = Arc::clone(&damaged);
+        let read = move || read(source, &sender, &found);
+        let reader = std::thread::Builder::new().name("reader".to_owned()).spawn(read)?;
+        Ok(ReadAhead { header, progress, damaged, batches: Some(batches), reader: Some(reader) })
     }
 
     /// Waits for the reader; a panic of the source goes on here.
@@ -50,8 +55,11 @@ impl ReadAhead {
 }
 
 /// Sends what a source has, until its end, its first error, or until nobody reads on.
-fn read(mut source: Box<dyn EventSource>, batches: &SyncSender<Read>) {
-    while let Some(read) = source.next_batch().transpose() {
+fn read(mut source: Box<dyn EventSource>, batches: &SyncSender<Read>, damaged: &AtomicBool) {
+    loop {
+        let read = source.next_batch().transpose();
+        damaged.store(source.is_damaged(), Ordering::Release);
+        let Some(read) = read else { return };
         let ends = read.is_err();
         if batches.send(read.map(|batch| (batch, source.progress()))).is_err() || ends {
             return;
@@ -83,6 +91,10 @@ impl EventSource for ReadAhead {
 
     fn progress(&self) -> Option<f64> {
         self.progress
+    }
+
+    fn is_damaged(&self) -> bool {
+        self.damaged.load(Ordering::Acquire)
     }
 }
 

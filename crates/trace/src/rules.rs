@@ -253,6 +253,10 @@ impl<S: EventSource> EventSource for Checked<S> {
     fn progress(&self) -> Option<f64> {
         self.source.progress()
     }
+
+    fn is_damaged(&self) -> bool {
+        self.source.is_damaged()
+    }
 }
 
 #[cfg(test)]

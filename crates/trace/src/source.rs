@@ -57,6 +57,11 @@ pub trait EventSource: Send {
         None
     }
 
+    /// Whether damage has ended the reading before the end of the input, so far: of what is read with `salvage`.
+    fn is_damaged(&self) -> bool {
+        false
+    }
+
     /// The programs of a [mix](crate::Mix), which run side by side; none where the input is no mix.
     ///
     /// Of `n` programs, stream, process and site `k` of program `p` have the number `k * n + p`. Sequence numbers are each
@@ -102,6 +107,10 @@ impl<T: EventSource + ?Sized> EventSource for Box<T> {
 
     fn progress(&self) -> Option<f64> {
         (**self).progress()
+    }
+
+    fn is_damaged(&self) -> bool {
+        (**self).is_damaged()
     }
 
     fn programs(&self) -> &[MixedProgram] {

@@ -5,11 +5,11 @@ use crate::error::CommandResult;
 use crate::input;
 use crate::options::{HintsOption, StudyOptions};
 use crate::progress::Terminal;
-use crate::shares::parse_share;
 use clap::Args;
 use terrace_study::advise::{Advise, POLICIES};
 use terrace_study::pages::AdvisePages;
 use terrace_study::record::check_ending;
+use terrace_study::shares::parse_share;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -2,6 +2,7 @@
 
 use crate::error::{Blame, CommandResult, Failure};
 use crate::output::{self, OutputFile};
+use crate::progress;
 use clap::Args;
 use std::path::Path;
 use std::time::Instant;
@@ -83,7 +84,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
     };
     let measured = measure(budget, &mut |what| {
         next(what);
-        eprintln!("measuring {what}");
+        progress::row(&format!("measuring {what}"));
     })
     .or_run()?;
     next("");
@@ -93,12 +94,12 @@ pub fn run(arguments: Arguments) -> CommandResult {
         return Ok(());
     }
     if measured.is_disturbed() {
-        eprintln!(
-            "Note: other programs ran meanwhile, which bends the values; measure again on an idle machine"
+        progress::row(
+            "Note: other programs ran meanwhile, which bends the values; measure again on an idle machine",
         );
     }
     let machine = if is_own { "here".to_owned() } else { to.display().to_string() };
-    eprintln!("Wrote {}. Use it with: terrace compare --machine {machine}", to.display());
+    progress::row(&format!("Wrote {}. Use it with: terrace compare --machine {machine}", to.display()));
     Ok(())
 }
 

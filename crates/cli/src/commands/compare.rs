@@ -8,10 +8,11 @@ use crate::options::{
 use crate::output::{self, OutputFolder};
 use crate::progress::{self, Terminal};
 use crate::provenance;
-use crate::shares::{PriceOption, parse_fast_share};
+use crate::shares::PriceOption;
 use clap::Args;
 use terrace_report::Charset;
 use terrace_sim::design::DEFAULT_MACHINE;
+use terrace_study::shares::parse_fast_share;
 use terrace_study::{Comparison, Progress};
 
 const EXAMPLES: &str = "\

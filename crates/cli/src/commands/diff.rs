@@ -2,10 +2,10 @@
 
 use crate::error::{CommandResult, Failure};
 use crate::options::ResultOptions;
-use crate::shares::parse_share;
 use clap::Args;
 use std::path::PathBuf;
 use terrace_study::difference::difference;
+use terrace_study::shares::parse_share;
 
 const EXAMPLES: &str = "\
 Examples:

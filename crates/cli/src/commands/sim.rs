@@ -141,6 +141,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
     let mix =
         (!input.programs().is_empty()).then(|| input.again("its programs also run alone")).transpose()?;
     let (mut source, ending) = input.open_ahead(&settings)?;
+    let asked = settings.stop.clone();
     let settings = Settings { stop, ..settings };
     let mut watched = Watched::new(&name, source.as_mut(), &terminal);
     let extra = run::Extra {
@@ -150,7 +151,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
         ..run::Extra::default()
     };
     let outcome = run::simulate(&job.design, &name, command, &mut watched, profile, &settings, extra);
-    let partial = watched.partial();
+    let partial = watched.partial(is_live && asked.requested());
     drop(watched);
     drop(source);
     let run::Simulated { mut record, stopped, memory_map, placement_map, access, .. } = match outcome {

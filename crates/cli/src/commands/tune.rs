@@ -4,11 +4,11 @@ use crate::error::CommandResult;
 use crate::input;
 use crate::options::{HintsOption, StudyOptions};
 use crate::progress::Terminal;
-use crate::shares::{parse_fast_share, parse_share};
 use clap::Args;
 use std::path::Path;
 use terrace_study::Input;
 use terrace_study::record::check_ending;
+use terrace_study::shares::{parse_fast_share, parse_share};
 use terrace_study::tune::Tune;
 
 const EXAMPLES: &str = "\

@@ -52,7 +52,7 @@ pub struct Arguments {
 
     /// Price of a tier's memory, where the fastest tier's is 1; `slow` stands
     /// for every other tier. Repeatable; for the estimated saving
-    #[arg(long, value_name = "TIER=PRICE", value_parser = crate::shares::parse_price, conflicts_with = "output")]
+    #[arg(long, value_name = "TIER=PRICE", value_parser = terrace_study::shares::parse_price, conflicts_with = "output")]
     price: Vec<(String, f64)>,
 
     /// Write the page to FILE in place of serving it: one file that opens

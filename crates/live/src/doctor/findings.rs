@@ -224,8 +224,17 @@ fn grouping(facts: &Facts) -> Finding {
     }
 }
 
+/// Most pages of a pool that are suggested.
+const POOLED: u64 = 16;
+
+/// How many pages of a size may be suggested for a pool: at most a quarter of the memory.
+fn pooled(size: Bytes, memory: Bytes) -> u64 {
+    POOLED.min(memory.0 / 4 / size.0.max(1))
+}
+
 fn pages(facts: &Facts) -> Vec<Finding> {
     let mut findings = Vec::new();
+    let memory = Bytes(facts.nodes.iter().map(|node| node.total.0).sum());
     match &facts.huge_pages.pools {
         Fact::Known(pools) => findings.extend(pools.iter().map(|pool| {
             let item = format!("pool of {}", amount(pool.size));
@@ -234,7 +243,15 @@ fn pages(facts: &Facts) -> Vec<Finding> {
                 return Finding::new(PAGES, item, State::Ok, value);
             }
             let file = format!("/sys/kernel/mm/hugepages/hugepages-{}kB/nr_hugepages", pool.size.0 >> 10);
-            Finding::new(PAGES, item, State::Off, "empty").enable(format!("echo 16 > {file}"))
+            match pooled(pool.size, memory) {
+                0 => {
+                    let value = "empty; one page is over a quarter of the memory";
+                    Finding::new(PAGES, item, State::Off, value)
+                }
+                count => {
+                    Finding::new(PAGES, item, State::Off, "empty").enable(format!("echo {count} > {file}"))
+                }
+            }
         })),
         other => findings.push(
             Finding::fact(PAGES, "pools", other, |_| (State::Ok, String::new()))

@@ -71,6 +71,8 @@ pub struct Engine {
     vmstat: Vmstat,
     /// Page-seconds of each tier, for the mean over time.
     occupied: Vec<f64>,
+    /// So long that was added up.
+    counted: Duration,
     next_count: Duration,
     /// Until the count after that.
     count_pause: Duration,
@@ -140,6 +142,7 @@ impl Engine {
             limits,
             vmstat: Vmstat::new(&**world.kernel()),
             occupied: vec![0.0; world.topology().tiers.len()],
+            counted: Duration::ZERO,
             next_count: now,
             count_pause: COUNT_LEAST,
             world,
@@ -220,8 +223,12 @@ impl Engine {
         self.cpu.pass(passed);
         self.bandwidth.pass(passed);
         self.cpu.spend(cpu.saturating_sub(self.last_cpu).as_secs_f64());
-        for (sum, tier) in self.occupied.iter_mut().zip(&self.world.topology().tiers) {
-            *sum += (tier.used.0 >> 12) as f64 * passed.as_secs_f64();
+        // Before the first turn is done, what a tier has in use is not the targets' alone.
+        if self.last_turn > self.started {
+            self.counted += passed;
+            for (sum, tier) in self.occupied.iter_mut().zip(&self.world.topology().tiers) {
+                *sum += (tier.used.0 >> 12) as f64 * passed.as_secs_f64();
+            }
         }
         (self.last_turn, self.last_cpu) = (now, cpu);
     }
@@ -330,9 +337,9 @@ impl Engine {
         rest
     }
 
-    /// Follows this process, too.
-    pub fn add(&mut self, pid: u32) {
-        self.targets.add(pid);
+    /// Follows a command that this process has started, and what the command leaves behind to it.
+    pub fn add_command(&mut self, pid: u32) {
+        self.targets.add_command(pid);
         self.look_for_changes();
     }
 
@@ -417,9 +424,9 @@ impl Engine {
         stats.count("live.cpu_time", self.last_cpu.as_nanos() as u64, Unit::Nanoseconds);
         stats.count("live.run_time", (self.last_turn - self.started).as_nanos() as u64, Unit::Nanoseconds);
         stats.count("live.held_back", self.held, Unit::Count);
-        let run_time = (self.last_turn - self.started).as_secs_f64();
+        let counted = self.counted.as_secs_f64();
         for (tier, occupied) in self.world.topology().tiers.iter().zip(&self.occupied) {
-            let mean = if run_time > 0.0 { occupied / run_time } else { 0.0 };
+            let mean = if counted > 0.0 { occupied / counted } else { (tier.used.0 >> 12) as f64 };
             stats.real(format!("tier.{}.mean_pages", tier.name), mean, Unit::Pages);
             stats.count(format!("tier.{}.pages", tier.name), tier.used.0 >> 12, Unit::Pages);
             stats.count(format!("tier.{}.capacity", tier.name), tier.capacity.0, Unit::Bytes);

@@ -6,7 +6,7 @@ use crate::control::Control;
 use crate::status::Board;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Bytes in place of a connection.
@@ -49,7 +49,9 @@ impl Stream for Sent {
 /// When a promise is broken.
 pub fn request(data: &[u8]) {
     let control = Control::default();
-    let service = Service { board: Board::default(), control: Some(control.clone()), stop: Arc::default() };
+    // Nobody makes a map, so none is to be waited for.
+    let stop = Arc::new(AtomicBool::new(true));
+    let service = Service { board: Board::default(), control: Some(control.clone()), stop };
     let mut stream = Sent { request: io::Cursor::new(data.to_vec()), answer: Vec::new() };
     // A machine that is busy elsewhere may let this thread wait for longer than a client is waited for.
     match service.one_until(&mut stream, Instant::now() + Duration::from_secs(3600)) {

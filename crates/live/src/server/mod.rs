@@ -26,6 +26,12 @@ use std::time::{Duration, Instant};
 
 /// Longest time that one request may take to arrive, and its answer to leave.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
+/// Longest time that a client waits for an answer; a machine under load may take its time.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest time that a request waits for the first map, which is made when it is asked for. Less than a client's timeout.
+const FIRST_MAP: Duration = Duration::from_secs(4);
+/// How often such a request looks for it.
+const LOOK: Duration = Duration::from_millis(50);
 /// Longest answer that a client reads.
 const ANSWER: u64 = 64 << 20;
 
@@ -51,7 +57,7 @@ impl Server {
     /// at `socket` is replaced.
     ///
     /// # Errors
-    /// A place where nothing can be made, or an address that is taken.
+    /// A place where nothing can be made, or an address that is taken; the message of the latter says so.
     pub fn start(
         socket: &Path,
         metrics: Option<SocketAddr>,
@@ -59,7 +65,8 @@ impl Server {
         control: &Control,
     ) -> io::Result<Server> {
         let stop = Arc::new(AtomicBool::new(false));
-        let tcp = metrics.map(TcpListener::bind).transpose()?;
+        let bind = |address| TcpListener::bind(address).map_err(|error| no_metrics(address, &error));
+        let tcp = metrics.map(bind).transpose()?;
         let unix = private(socket)?;
         let metrics = tcp.as_ref().map(TcpListener::local_addr).transpose()?;
         let mut server = Server { socket: socket.to_owned(), metrics: None, stop: stop.clone() };
@@ -87,6 +94,15 @@ impl Drop for Server {
         let _ = self.metrics.map(|address| TcpStream::connect_timeout(&address, REQUEST_TIMEOUT));
         let _ = std::fs::remove_file(&self.socket);
     }
+}
+
+/// Why metrics cannot be served there, and what helps.
+fn no_metrics(address: SocketAddr, error: &io::Error) -> io::Error {
+    let what = format!(
+        "{error}: this is about {address}, the address of the metrics; choose another with --metrics (port 0 is any \
+         that is free)"
+    );
+    io::Error::new(error.kind(), what)
 }
 
 fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
@@ -153,10 +169,14 @@ impl Service {
     }
 
     fn one_until<S: Stream>(&self, stream: &mut S, deadline: Instant) -> io::Result<()> {
-        let Answer { status, kind, body } = match head(stream, deadline)? {
+        let head = head(stream, deadline)?;
+        let arrived = Instant::now();
+        let Answer { status, kind, body } = match head {
             Some(head) => self.answer(&head),
             None => Answer::plain("431 Request Header Fields Too Large", "the request is too long"),
         };
+        // What the answer took to be made is not the client's time.
+        let deadline = deadline + arrived.elapsed();
         let head = format!(
             "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
             body.len()
@@ -182,10 +202,7 @@ impl Service {
                 Some(status) => Answer::json(&*status),
                 None => Answer::not_yet(),
             },
-            ("GET", "/map", Some(_)) => match self.board.map() {
-                Some(map) => Answer::json(&*map),
-                None => Answer::not_yet(),
-            },
+            ("GET", "/map", Some(_)) => self.map(FIRST_MAP),
             ("POST", "/pause" | "/resume", Some(control)) => {
                 control.pause.store(path == "/pause", Ordering::Relaxed);
                 Answer::plain("200 OK", if path == "/pause" { "paused" } else { "resumed" })
@@ -195,6 +212,20 @@ impl Service {
                 "GET /status, GET /map, GET /metrics, POST /pause, POST /resume",
             ),
             _ => Answer::plain("404 Not Found", "nothing here"),
+        }
+    }
+
+    /// The latest map. The first is waited for, on the thread of this connection alone.
+    fn map(&self, timeout: Duration) -> Answer {
+        let until = Instant::now() + timeout;
+        loop {
+            match self.board.map() {
+                Some(map) => return Answer::json(&*map),
+                None if self.stop.load(Ordering::Relaxed) || Instant::now() >= until => {
+                    return Answer::not_yet();
+                }
+                None => std::thread::sleep(LOOK),
+            }
         }
     }
 
@@ -211,6 +242,10 @@ impl Service {
 /// # Errors
 /// Nobody answers, or the answer is an error; the message quotes it.
 pub fn ask(socket: &Path, method: &str, path: &str) -> io::Result<String> {
+    ask_within(ANSWER_TIMEOUT, socket, method, path)
+}
+
+fn ask_within(timeout: Duration, socket: &Path, method: &str, path: &str) -> io::Result<String> {
     let mut stream = UnixStream::connect(socket).map_err(|error| match error.kind() {
         // The kernel speaks of a file that is missing or of a connection.
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
@@ -218,17 +253,32 @@ pub fn ask(socket: &Path, method: &str, path: &str) -> io::Result<String> {
         }
         _ => error,
     })?;
-    // A machine under load may take its time.
-    stream.set_timeout(REQUEST_TIMEOUT * 5)?;
-    write!(stream, "{method} {path} HTTP/1.1\r\nHost: terrace\r\n\r\n")?;
+    stream.set_timeout(timeout)?;
+    let silent = |error| unanswered(socket, error);
+    write!(stream, "{method} {path} HTTP/1.1\r\nHost: terrace\r\n\r\n").map_err(silent)?;
     let mut text = String::new();
-    stream.take(ANSWER).read_to_string(&mut text)?;
+    stream.take(ANSWER).read_to_string(&mut text).map_err(silent)?;
     let cut = || io::Error::new(io::ErrorKind::UnexpectedEof, "Terrace ended in the middle of its answer");
     let (head, body) = text.split_once("\r\n\r\n").ok_or_else(cut)?;
     match head.split(' ').nth(1) {
         Some("200") => Ok(body.to_owned()),
         _ => Err(io::Error::other(body.trim_end())),
     }
+}
+
+/// The error in words where it is that of a time that has run out.
+fn unanswered(socket: &Path, error: io::Error) -> io::Error {
+    if !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) {
+        return error;
+    }
+    let pid = socket.file_stem().and_then(|name| name.to_str()?.parse::<u32>().ok());
+    let what = match pid {
+        Some(pid) => {
+            format!("Terrace {pid} does not answer; it may be stopped (`kill -CONT {pid}` lets it go on)")
+        }
+        None => "Terrace does not answer there; it may be stopped (`kill -CONT` lets it go on)".to_owned(),
+    };
+    io::Error::new(io::ErrorKind::TimedOut, what)
 }
 
 /// The latest snapshot of the process behind a socket.

@@ -70,12 +70,13 @@ fn pause_and_resume_by_post_alone() {
 }
 
 #[test]
-fn a_map_is_there_once_it_was_asked_for() {
+fn the_first_map_is_waited_for() {
     use crate::map::{MapPart, MemoryMap, ProcessMap};
     let bench = Bench::new();
+    let (board, control, stop) = (bench.board.clone(), Some(bench.control.clone()), Arc::default());
+    let none = Service { board, control, stop }.map(Duration::ZERO);
+    assert!(none.status.starts_with("503") && none.body.contains("ask again"), "{}", none.body);
     let _server = bench.start(None);
-    let error = ask(&bench.socket(), "GET", "/map").unwrap_err().to_string();
-    assert!(error.contains("ask again"), "{error}");
     let part = MapPart {
         start: 1 << 40,
         bytes: 4096,
@@ -86,12 +87,34 @@ fn a_map_is_there_once_it_was_asked_for() {
     let process = ProcessMap { pid: 7, name: "x".to_owned(), parts: vec![part] };
     let map =
         MemoryMap { schema: 1, tiers: vec!["dram".to_owned(), "slow".to_owned()], processes: vec![process] };
-    bench.board.put_map(map.clone());
-    assert_eq!(
-        serde_json::from_str::<MemoryMap>(&ask(&bench.socket(), "GET", "/map").unwrap()).unwrap(),
-        map
-    );
+    let (board, first) = (bench.board.clone(), map.clone());
+    let engine = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        while board.map().is_none() {
+            board.put_map(first.clone());
+        }
+    });
+    let answer = ask(&bench.socket(), "GET", "/map").unwrap();
+    assert_eq!(serde_json::from_str::<MemoryMap>(&answer).unwrap(), map);
+    engine.join().unwrap();
     assert!(ask(&bench.socket(), "POST", "/map").unwrap_err().to_string().contains("GET /map"));
+}
+
+#[test]
+fn a_terrace_that_is_stopped_is_named_and_what_lets_it_go_on() {
+    let bench = Bench::new();
+    // Connections wait here, and nobody reads them.
+    let _stopped = UnixListener::bind(bench.socket()).unwrap();
+    let said = |socket: &Path| {
+        let error = ask_within(Duration::from_millis(50), socket, "GET", "/status").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        error.to_string()
+    };
+    let error = said(&bench.socket());
+    assert!(error.starts_with("Terrace 42 does not answer") && error.contains("kill -CONT 42"), "{error}");
+    let other = bench.folder.path().join("other");
+    std::fs::rename(bench.socket(), &other).unwrap();
+    assert!(said(&other).contains("kill -CONT"));
 }
 
 #[test]
@@ -118,6 +141,16 @@ fn a_socket_in_no_folder_makes_none() {
     let started = Server::start(&folder.join("x.sock"), None, bench.board.clone(), &bench.control);
     assert_eq!(started.unwrap_err().kind(), io::ErrorKind::NotFound);
     assert!(!folder.exists());
+}
+
+#[test]
+fn an_address_of_metrics_that_is_taken_is_said_to_be_that() {
+    let bench = Bench::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = Some(taken.local_addr().unwrap());
+    let error = Server::start(&bench.socket(), address, bench.board.clone(), &bench.control).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+    assert!(error.to_string().contains("choose another with --metrics"), "{error}");
 }
 
 #[test]

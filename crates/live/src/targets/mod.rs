@@ -38,6 +38,8 @@ pub struct Targets {
     members: BTreeMap<u32, Option<u64>>,
     /// Never a target: Terrace does not manage itself.
     except: u32,
+    /// Terrace's own children are members: a command that it has started, and what that leaves behind.
+    inherits: bool,
 }
 
 impl Targets {
@@ -49,7 +51,7 @@ impl Targets {
             }
             Selection::Cgroup(_) => BTreeMap::new(),
         };
-        Targets { selection, members, except }
+        Targets { selection, members, except, inherits: false }
     }
 
     /// Whether there are processes to be followed yet, ended or not.
@@ -57,9 +59,10 @@ impl Targets {
         !self.members.is_empty()
     }
 
-    /// One more process, or root of a tree.
-    pub fn add(&mut self, pid: u32) {
+    /// A command that Terrace has started. Whatever it starts and leaves behind is Terrace's child from then on.
+    pub fn add_command(&mut self, pid: u32) {
         self.members.insert(pid, None);
+        self.inherits = true;
     }
 
     /// The processes now, ascending. Processes that end while this looks are normal.
@@ -98,7 +101,9 @@ impl Targets {
         let births = births(kernel);
         loop {
             let is_new = |pid: &u32, birth: &Birth| {
-                self.members.contains_key(&birth.parent) && !self.members.contains_key(pid)
+                let is_left_behind = self.inherits && birth.parent == self.except;
+                (is_left_behind || self.members.contains_key(&birth.parent))
+                    && !self.members.contains_key(pid)
             };
             let joined: Vec<(u32, Option<u64>)> = births
                 .iter()
@@ -111,6 +116,13 @@ impl Targets {
             self.members.extend(joined);
         }
     }
+}
+
+/// The process that a number is a thread of, where it is no process's own.
+pub fn thread_of(kernel: &dyn Kernel, number: u32) -> Option<u32> {
+    let status = read_text(kernel, format!("/proc/{number}/status")).ok()?;
+    let process = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()?;
+    (process != number).then_some(process)
 }
 
 /// Why a process has no memory of its own, if it has none.
@@ -206,6 +218,24 @@ mod tests {
         process(root.path(), 12, "c", 1);
         process(root.path(), 13, "d", 12);
         assert_eq!(targets.now(&kernel).unwrap(), [10, 12, 13]);
+    }
+
+    #[test]
+    fn what_a_command_leaves_behind_is_a_member_also_where_it_was_never_seen_before() {
+        let root = tempfile::tempdir().unwrap();
+        let kernel = Rooted::new(root.path());
+        for (pid, name, parent) in [(5, "terrace", 1), (10, "launcher", 5), (20, "other", 1)] {
+            process(root.path(), pid, name, parent);
+        }
+        let mut targets = Targets::new(Selection::Trees(Vec::new()), 5);
+        targets.add_command(10);
+        assert_eq!(targets.now(&kernel).unwrap(), [10]);
+        std::fs::remove_dir_all(root.path().join("proc/10")).unwrap();
+        process(root.path(), 12, "daemon", 5);
+        process(root.path(), 13, "its child", 12);
+        assert_eq!(targets.now(&kernel).unwrap(), [12, 13]);
+        let mut attached = Targets::new(Selection::Trees(vec![20]), 5);
+        assert_eq!(attached.now(&kernel).unwrap(), [20], "nothing is inherited from what runs already");
     }
 
     #[test]

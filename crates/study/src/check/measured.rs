@@ -1,8 +1,13 @@
 //! Native runs and their summary: medians, speed-ups with intervals, and how they agree with what was predicted.
 
 use super::{Agreement, CheckResult, Compared, Interval, Pool, SHORT, SURE, Way};
+use std::ffi::OsString;
+use std::path::Path;
 use terrace_calibrate::native::{self, Program};
 use terrace_report::{MachineTier, RunRecord, SMALLEST_DIFFERENCE};
+
+/// Interpreters that hash with another seed in each run: how their names begin, and the variable that sets the seed.
+const SEEDED: [(&str, &str); 2] = [("python", "PYTHONHASHSEED"), ("perl", "PERL_HASH_SEED")];
 
 /// What a way was predicted to take.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -90,6 +95,7 @@ impl Native {
                 base.processor_seconds * 1e3
             ));
         }
+        remarks.extend(other_each_time(&native.name(), |variable| std::env::var_os(variable)));
         if huge.huge_share < 0.5 && native.preloads() {
             remarks.push(format!(
                 "only {:.0} % of its memory lay in huge pages natively: this system gives them where they are asked for, and \
@@ -109,6 +115,20 @@ impl Native {
         let compared = self.compared(1, simulated);
         CheckResult { program, machine, machine_tiers, pairs, base, huge, compared, hugetlb, remarks }
     }
+}
+
+/// What to know of a program whose memory is laid out differently in each run, by a seed. `variable` looks into the
+/// environment.
+fn other_each_time(program: &str, variable: impl Fn(&str) -> Option<OsString>) -> Option<String> {
+    let name = Path::new(program).file_name()?.to_str()?;
+    let (_, seed) = SEEDED.iter().find(|(beginning, _)| name.starts_with(beginning))?;
+    let is_set = variable(seed).is_some_and(|value| !value.is_empty() && value != "random");
+    (!is_set).then(|| {
+        format!(
+            "{name} hashes with another seed in each run, so its memory is laid out differently in each, and in the recorded \
+             one; {seed}=0 in the environment makes them alike"
+        )
+    })
 }
 
 /// Whether the prediction is on the side of 1 on which the measurement is, which holds the truth with such a `confidence`.
@@ -254,6 +274,18 @@ mod tests {
         }
         run.stats.count("os.faults", 7, Unit::Count);
         assert_eq!(Simulated::of(&run), Simulated { seconds: 2.6, faults: 7 });
+    }
+
+    #[test]
+    fn a_seed_of_each_run_s_own_is_said() {
+        let said = |program: &str, value: Option<&str>| {
+            let found = other_each_time(program, |_| value.map(OsString::from));
+            found.is_some_and(|said| said.starts_with("python3 hashes") && said.contains("PYTHONHASHSEED=0"))
+        };
+        assert!(
+            said("/usr/bin/python3", None) && said("python3", Some("random")) && said("python3", Some(""))
+        );
+        assert!(!said("python3", Some("0")) && !said("./python3.d/app", None) && !said("sort", None));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use super::word::InputWord;
 use crate::designs::Setting;
 use crate::simulation::{Simulation, Trained};
 use crate::suite::Suite;
+use crate::words::apart;
 use crate::{Error, first_pass};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
@@ -68,6 +69,15 @@ pub struct WorkloadTable {
 /// A value for each of some names.
 type Choice = Vec<(String, toml::Value)>;
 
+/// An input of a sweep.
+struct SweepInput {
+    word: InputWord,
+    /// What results call it.
+    name: String,
+    /// The values that distinguish it from others of the name.
+    values: Choice,
+}
+
 impl SweepFile {
     /// Reads a file's text.
     ///
@@ -78,6 +88,19 @@ impl SweepFile {
             let before = error.span().map_or(0, |span| span.start.min(text.len()));
             let line = 1 + text.as_bytes()[..before].iter().filter(|&&byte| byte == b'\n').count();
             Error::request(format!("{shown}:{line}: {}", in_words(error.message())))
+        })
+    }
+
+    /// Reads a JSON document with the keys of a file.
+    ///
+    /// # Errors
+    /// As [`SweepFile::parse`], without a line.
+    pub fn of_json(text: &str) -> Result<SweepFile, Error> {
+        serde_json::from_str(text).map_err(|error| {
+            let message = error.to_string();
+            // A program wrote it, in one line.
+            let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(message, _)| message);
+            Error::request(format!("the sweep: {}", in_words(message)))
         })
     }
 
@@ -117,12 +140,11 @@ impl SweepFile {
         let hints = self.hints.as_deref().map(Trained::read).transpose()?;
         let mut points = Vec::new();
         let mut seen = HashSet::new();
-        for (input, values) in &inputs {
+        for input in &inputs {
             for design in &self.designs {
                 for &machine in &machines {
                     for choice in &choices {
-                        let point =
-                            self.point(design, machine, choice, input, values, simulation, hints.as_ref())?;
+                        let point = self.point(design, machine, choice, input, simulation, hints.as_ref())?;
                         // What is for another design makes no other run of this one.
                         if seen.insert(point.identity().to_owned()) {
                             points.push(point);
@@ -131,6 +153,7 @@ impl SweepFile {
                 }
             }
         }
+        check_names(&points)?;
         if let Some(hints) = hints.as_ref().filter(|_| !points.iter().any(Point::takes_hints)) {
             return Err(first_pass::untaken(&format!("hints = \"{}\"", hints.file)));
         }
@@ -142,12 +165,11 @@ impl SweepFile {
         design: &str,
         machine: Option<&str>,
         choice: &Choice,
-        input: &InputWord,
-        values: &Choice,
+        input: &SweepInput,
         simulation: Simulation,
         hints: Option<&Trained>,
     ) -> Result<Point, Error> {
-        let (mut sets, mut named) = (Vec::new(), values.clone());
+        let (mut sets, mut named) = (Vec::new(), input.values.clone());
         for (key, value) in choice {
             let setting = Setting::parse(&format!("{key}={}", text_of(value))).map_err(Error::request)?;
             if setting.is_for(design) {
@@ -160,7 +182,8 @@ impl SweepFile {
             machine,
             sets,
             time_scale: self.time_scale.unwrap_or(1),
-            input: input.clone(),
+            input: input.word.clone(),
+            input_name: &input.name,
             simulation,
             values: named,
             hints,
@@ -181,31 +204,59 @@ impl SweepFile {
         Ok(Simulation { fidelity: self.fidelity, scale, whole: self.whole, fast_forward: self.fast_forward })
     }
 
-    /// The inputs with the values that distinguish them; each could be opened.
-    fn inputs(&self) -> Result<Vec<(InputWord, Choice)>, Error> {
-        let mut inputs: Vec<(InputWord, Choice)> = Vec::new();
-        inputs.extend(self.traces.iter().map(|path| (InputWord::Trace(path.into()), Choice::new())));
+    /// The inputs, each of which could be opened. Those of one table have one name, and values that distinguish them; other
+    /// names are told apart by numbers.
+    fn inputs(&self) -> Result<Vec<SweepInput>, Error> {
+        let mut entries: Vec<Vec<(InputWord, Choice)>> = Vec::new();
+        let mut add = |word| entries.push(vec![(word, Choice::new())]);
+        self.traces.iter().for_each(|path| add(InputWord::Trace(path.into())));
         if !self.suite.is_empty() {
             let suite = Suite::of_user()?;
             for name in &self.suite {
-                inputs.push((suite.word(name)?, Choice::new()));
+                add(suite.word(name)?);
             }
         }
-        inputs.extend(self.mixes.iter().map(|word| (InputWord::Mix(word.clone()), Choice::new())));
-        inputs.extend(self.workloads.iter().map(|spec| (InputWord::Workload(spec.clone()), Choice::new())));
+        self.mixes.iter().for_each(|word| add(InputWord::Mix(word.clone())));
+        self.workloads.iter().for_each(|spec| add(InputWord::Workload(spec.clone())));
         for table in &self.workload {
-            for choice in product(&table.set)? {
+            let input = |choice: Choice| {
                 let parameters = choice.iter().map(|(key, value)| format!(",{key}={}", text_of(value)));
                 let spec = std::iter::once(table.name.clone()).chain(parameters).collect::<String>();
                 let named = choice.into_iter().map(|(key, value)| (format!("workload.{key}"), value));
-                inputs.push((InputWord::Workload(spec), named.collect()));
-            }
+                (InputWord::Workload(spec), named.collect())
+            };
+            entries.push(product(&table.set)?.into_iter().map(input).collect());
         }
-        for (word, _) in &inputs {
-            word.open()?;
+        let mut inputs: Vec<SweepInput> = Vec::new();
+        for entry in entries {
+            let mut own = String::new();
+            for (word, _) in &entry {
+                own = word.open()?.name;
+            }
+            // An input that is named twice is no other one.
+            let is_same = |other: &SweepInput| matches!(entry.as_slice(), [(word, _)] if *word == other.word);
+            let name = apart(&own, |name| inputs.iter().any(|other| other.name == name && !is_same(other)));
+            let input = |(word, values)| SweepInput { word, name: name.clone(), values };
+            inputs.extend(entry.into_iter().map(input));
         }
         Ok(inputs)
     }
+}
+
+/// Refuses two designs of one name: nothing in the results would tell their runs apart.
+fn check_names(points: &[Point]) -> Result<(), Error> {
+    let mut words: BTreeMap<&str, &str> = BTreeMap::new();
+    for point in points {
+        let earlier = *words.entry(&point.design).or_insert(point.word());
+        if earlier != point.word() {
+            return Err(Error::request(format!(
+                "{earlier} and {} are both named \"{}\"; a sweep needs distinct names: rename one of the files",
+                point.word(),
+                point.design
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// The reader's complaint on one line; of an unknown key with the nearest one.

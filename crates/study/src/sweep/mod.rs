@@ -127,7 +127,7 @@ impl Sweep {
         // Groups whose input could be opened: the others' failures are reported at once.
         let begun: Mutex<Vec<&Vec<usize>>> = Mutex::default();
         let pairs = groups.iter().filter_map(|group| {
-            let input = match self.points[group[0]].input.open() {
+            let input = match self.points[group[0]].open() {
                 Ok(input) => input,
                 Err(error) => {
                     group.iter().for_each(|&at| finished(&self.points[at], Err(error.with_causes())));
@@ -189,7 +189,7 @@ impl Sweep {
         if !matches!(point.input, InputWord::Mix(_)) || self.simulation.fidelity == Fidelity::Pages {
             return Ok(());
         }
-        let found = point.input.open().and_then(|mix| {
+        let found = point.open().and_then(|mix| {
             let job = point.job()?;
             mix::compare_with_alone(record, &mix, &job, settings)
         });

@@ -1,11 +1,11 @@
 //! One run of a sweep, and what makes it another run than the next.
 
 use super::word::InputWord;
-use crate::Error;
 use crate::designs::{Job, Setting};
 use crate::first_pass;
 use crate::keeping::short_name;
 use crate::simulation::{Simulation, Trained};
+use crate::{Error, Input};
 use std::fmt::Write;
 
 /// One design with its values on one input.
@@ -15,6 +15,8 @@ pub struct Point {
     pub design: String,
     /// The input.
     pub input: InputWord,
+    /// The input, as results call it: unique among the inputs of the sweep that differ in no value.
+    pub input_name: String,
     word: String,
     machine: Option<String>,
     sets: Vec<Setting>,
@@ -32,6 +34,7 @@ pub(super) struct Parts<'a> {
     pub sets: Vec<Setting>,
     pub time_scale: u32,
     pub input: InputWord,
+    pub input_name: &'a str,
     pub simulation: Simulation,
     pub values: Vec<(String, toml::Value)>,
     pub hints: Option<&'a Trained>,
@@ -40,10 +43,11 @@ pub(super) struct Parts<'a> {
 impl Point {
     /// Checks the design with its values, and gives the point its identity.
     pub(super) fn new(parts: Parts<'_>) -> Result<Point, Error> {
-        let Parts { word, machine, sets, time_scale, input, simulation, values, hints } = parts;
+        let Parts { word, machine, sets, time_scale, input, input_name, simulation, values, hints } = parts;
         let mut point = Point {
             design: String::new(),
             input,
+            input_name: input_name.to_owned(),
             word: word.to_owned(),
             machine: machine.map(str::to_owned),
             sets,
@@ -79,6 +83,18 @@ impl Point {
     /// All that decides the run's result, as text.
     pub fn identity(&self) -> &str {
         &self.identity
+    }
+
+    /// The design, as the sweep's file names it.
+    pub(super) fn word(&self) -> &str {
+        &self.word
+    }
+
+    /// Opens the input under the name that results call it.
+    pub(super) fn open(&self) -> Result<Input, Error> {
+        let mut input = self.input.open()?;
+        input.name.clone_from(&self.input_name);
+        Ok(input)
     }
 
     /// Whether the design places data structures by hints.

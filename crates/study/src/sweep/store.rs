@@ -126,7 +126,8 @@ fn unpack(text: &str, point: &Point) -> Option<RunRecord> {
     if kept.identity != point.identity() {
         return None;
     }
-    kept.into_record()
+    // The sweep may have had fewer inputs of the name when the run was made.
+    Some(RunRecord { input: point.input_name.clone(), ..kept.into_record()? })
 }
 
 /// The run in a file of [`KEPT`], without the sweep that it is of. Its input is named as the sweep's file names it, with its

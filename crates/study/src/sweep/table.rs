@@ -55,6 +55,7 @@ fn shown(name: &str, column: &Column, of: &Columns) -> Option<(String, Vec<Strin
         }
         _ if !is_parameter && !["design", "machine", "input"].contains(&name) => return None,
         Column::Text(values) => values.iter().map(|value| value.clone().unwrap_or_default()).collect(),
+        Column::Boolean(values) => values.iter().map(cell).collect(),
         Column::Integer(values) => values.iter().map(cell).collect(),
         Column::Real(values) => values.iter().map(cell).collect(),
     };

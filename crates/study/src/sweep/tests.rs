@@ -207,6 +207,62 @@ fn programs_of_the_suite_are_inputs() {
     assert_eq!(inputs, [&workload("lbm,iterations=2"), &workload("astar")]);
 }
 
+/// The names of a sweep's inputs, in the order of its points.
+fn names_of_inputs(text: &str) -> Vec<String> {
+    let sweep = Sweep::parse(text, "x.toml").unwrap();
+    sweep.points().iter().map(|point| point.input_name.clone()).collect()
+}
+
+#[test]
+fn inputs_of_one_name_get_numbers_and_those_of_a_table_have_values() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = |name: &str| {
+        let path = folder.path().join(name).join("gups.trace");
+        std::fs::create_dir(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, " L 1000,8\n S 2000,8\n").unwrap();
+        path.display().to_string()
+    };
+    let (one, other) = (trace("a"), trace("b"));
+    let before = "designs = [\"native-4k\"]\nworkloads = [\"gups,bytes=1MiB,updates=2000\"]\n";
+    let text = format!(
+        "{before}traces = [{one:?}, {other:?}, {other:?}]\n\
+         [[workload]]\nname = \"gups\"\nset = {{ bytes = \"1MiB\", updates = [10, 20] }}"
+    );
+    assert_eq!(names_of_inputs(&text), ["gups", "gups-2", "gups-3", "gups-4", "gups-4"]);
+
+    // Runs of a shorter sweep are those of the longer one, under the names that they have there.
+    let store = Store::open(folder.path()).unwrap();
+    let shorter = Sweep::parse(before, "x.toml").unwrap();
+    kept(&shorter, &store, &[0]);
+    let longer = Sweep::parse(&text, "x.toml").unwrap();
+    assert_eq!(longer.missing(&store).unwrap(), [0, 1, 3, 4]);
+    kept(&longer, &store, &[0, 1, 3, 4]);
+    let columns = longer.done(&store).unwrap().columns().columns;
+    let inputs = columns.into_iter().find(|(name, _)| name == "input").unwrap().1;
+    let names = ["gups", "gups-2", "gups-3", "gups-4", "gups-4"].map(|name| Some(name.to_owned()));
+    assert_eq!(inputs, Column::Text(names.to_vec()));
+    assert_eq!(store.get(&shorter.points()[0]).unwrap().unwrap().input, "gups");
+    let found = crate::difference::difference(folder.path(), folder.path()).unwrap();
+    assert_eq!(found.runs.len(), 5);
+}
+
+#[test]
+fn designs_of_one_name_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let design = |name: &str, base: &str| {
+        let path = folder.path().join(name).join("x.toml");
+        std::fs::create_dir(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, format!("extends = {base:?}\n")).unwrap();
+        path.display().to_string()
+    };
+    let (one, other) = (design("d1", "native-4k"), design("d2", "native-2m"));
+    let text = format!("designs = [{one:?}, {other:?}]\nworkloads = [\"gups\"]");
+    let error = Sweep::parse(&text, "x.toml").unwrap_err();
+    let said = error.to_string();
+    assert!(error.is_request() && said.contains("are both named \"x\""), "{said}");
+    assert!(said.contains(&one) && said.contains(&other), "{said}");
+}
+
 #[test]
 fn hints_are_for_designs_that_take_them_and_decide_what_their_runs_are() {
     let folder = tempfile::tempdir().unwrap();

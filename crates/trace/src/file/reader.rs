@@ -371,6 +371,10 @@ impl EventSource for TraceReader {
     fn progress(&self) -> Option<f64> {
         Some(self.offset as f64 / self.chunks_end.max(1) as f64)
     }
+
+    fn is_damaged(&self) -> bool {
+        self.damage.is_some()
+    }
 }
 
 enum HeaderError {

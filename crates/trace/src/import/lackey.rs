@@ -57,7 +57,7 @@ impl Parser for Lackey {
             let found = beginning(line);
             return Err(input.in_line(&format!(
                 "expected `I  hex,size`, ` L hex,size`, ` S hex,size` or ` M hex,size`, found \"{found}\"; \
-                 if the program printed it, record with --log-file"
+                 if the program printed it, record with valgrind --log-file=FILE"
             )));
         };
         if letter == b'I' {

@@ -286,4 +286,8 @@ impl EventSource for ImportSource {
     fn progress(&self) -> Option<f64> {
         self.input.progress()
     }
+
+    fn is_damaged(&self) -> bool {
+        self.damage.is_some()
+    }
 }

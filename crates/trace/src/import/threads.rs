@@ -198,4 +198,8 @@ impl EventSource for Threads {
         let sum: f64 = self.threads.iter().filter_map(|thread| thread.input.progress()).sum();
         Some(sum / self.threads.len() as f64)
     }
+
+    fn is_damaged(&self) -> bool {
+        self.damage.is_some()
+    }
 }

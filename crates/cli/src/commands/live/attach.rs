@@ -7,7 +7,7 @@ use clap::Args;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
-use terrace_live::control;
+use terrace_live::control::{self, Control};
 use terrace_live::kernel::Linux;
 use terrace_live::targets::{self, FirstLook, Selection};
 
@@ -78,6 +78,9 @@ pub fn run(arguments: Arguments) -> CommandResult {
         if !PathBuf::from(format!("/proc/{pid}")).exists() {
             return Err(Failure::usage(format!("there is no process {pid}")));
         }
+        if let Some(process) = targets::thread_of(&Linux, *pid) {
+            return Err(Failure::usage(format!("{pid} is a thread of process {process}: name that one")));
+        }
     }
     // In a tree the root may have no memory while its children have all of it.
     for pid in &arguments.pid {
@@ -97,7 +100,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
         (None, true) => Selection::Trees(arguments.tree.clone()),
     };
     let mut session = options.session(selection.clone(), Helped::default(), arguments.offload)?;
-    let control = super::control()?;
+    let control = Control::from_signals()?;
     let stop = control.stop.clone();
     let end = super::end_after(arguments.seconds);
     let mut watch = options.watch(&session, &control, arguments.seconds)?;
@@ -116,6 +119,9 @@ pub fn run(arguments: Arguments) -> CommandResult {
         }
     });
     super::end(&mut session);
+    if !looked {
+        return Err(Failure::run("stopped before any process was looked at"));
+    }
     if session.engine.world().counters().adopted == 0 {
         return Err(Failure::run(targets::nothing_managed(&Linux, &selection)));
     }

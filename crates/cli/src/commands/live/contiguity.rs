@@ -5,9 +5,12 @@ use crate::options::ResultOptions;
 use crate::output;
 use clap::Args;
 use serde::Serialize;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use terrace_live::contiguity::{Looks, Sample};
 use terrace_live::kernel::{Kernel, Linux};
+use terrace_live::{control, targets};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -56,6 +59,9 @@ pub fn run(arguments: Arguments) -> CommandResult {
         .process
         .or(arguments.pid)
         .ok_or_else(|| Failure::usage("name a process, such as terrace contiguity 4711"))?;
+    if let Some(process) = targets::thread_of(&Linux, pid) {
+        return Err(Failure::usage(format!("{pid} is a thread of process {process}: name that one")));
+    }
     let process = Linux.open(pid).map_err(|error| match error.raw_os_error() {
         Some(number) if number == rustix::io::Errno::SRCH.raw_os_error() => {
             Failure::usage(format!("there is no process {pid}"))
@@ -69,15 +75,16 @@ pub fn run(arguments: Arguments) -> CommandResult {
     let (every, length) =
         (arguments.every.map(Duration::from_secs), arguments.seconds.map(Duration::from_secs));
     let mut samples = Vec::new();
-    for sample in Looks::new(&Linux, &process, every, length) {
+    let stop = Arc::new(AtomicBool::new(false));
+    control::stop_at_signals(&stop)?;
+    for sample in Looks::new(&Linux, &process, every, length, &stop) {
         let sample = sample.map_err(|error| explain(pid, &error))?;
         if !silent {
             output::print_line(&line(&sample))?;
         }
         samples.push(sample);
     }
-    arguments.results.write_rows(&Document { pid, samples }, "samples")?;
-    Ok(())
+    arguments.results.write_rows(&Document { pid, samples }, "samples")
 }
 
 fn explain(pid: u32, error: &std::io::Error) -> Failure {

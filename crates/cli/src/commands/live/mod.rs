@@ -16,7 +16,6 @@ use serde::Serialize;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use terrace_hints::Hints;
 use terrace_live::control::Control;
@@ -212,11 +211,7 @@ impl LiveOptions {
                 None
             }
             Err(error) => {
-                let metrics = self.metrics.map_or(String::new(), |address| format!(" or {address}"));
-                return Err(Failure::usage(format!(
-                    "cannot listen at {}{metrics}: {error}",
-                    socket.display()
-                )));
+                return Err(Failure::usage(format!("cannot listen at {}: {error}", socket.display())));
             }
         };
         if let Some(address) = server.as_ref().and_then(Server::metrics) {
@@ -237,25 +232,6 @@ impl Watch {
             self.timeline.add(&status);
         }
     }
-}
-
-/// Signals that steer a running engine: SIGINT and SIGTERM stop it, SIGUSR1 pauses it, SIGUSR2 resumes it.
-fn control() -> Result<Control, Failure> {
-    let control = Control::default();
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, control.stop.clone())?;
-    }
-    let (pause, resume) = (control.pause.clone(), control.pause.clone());
-    // SAFETY: storing into an atomic is all that the handlers do, which is allowed at any time.
-    unsafe {
-        signal_hook::low_level::register(signal_hook::consts::SIGUSR1, move || {
-            pause.store(true, Ordering::Relaxed)
-        })?;
-        signal_hook::low_level::register(signal_hook::consts::SIGUSR2, move || {
-            resume.store(false, Ordering::Relaxed)
-        })?;
-    }
-    Ok(control)
 }
 
 /// When to stop after so many seconds: never where that is later than the clock can say.
@@ -287,13 +263,17 @@ fn conclude(options: &LiveOptions, session: &Session, watch: &Watch, input: &str
     let mib = |name: &str| format!("{:.1} MiB", statistics.number(name) * 4096.0 / f64::from(1 << 20));
     let seconds = |name: &str| statistics.number(name) / 1e9;
     let run_time = seconds("live.run_time");
+    // What Terrace took before it began to manage is no share of so short a time.
+    let share = match run_time >= 0.1 {
+        true => format!(" ({:.1} %)", 100.0 * seconds("live.cpu_time") / run_time),
+        false => String::new(),
+    };
     progress::note(&format!(
-        "{name}: {} promoted, {} demoted, {} pieces failed; {:.2} s of processor time in {run_time:.1} s ({:.1} %)",
+        "{name}: {} promoted, {} demoted, {} pieces failed; {:.2} s of processor time in {run_time:.1} s{share}",
         mib("vmstat.pgpromote_success"),
         mib("vmstat.pgdemote_policy"),
         statistics.integer("vmstat.pgmigrate_fail"),
         seconds("live.cpu_time"),
-        100.0 * seconds("live.cpu_time") / run_time.max(1e-9),
     ));
     if options.dry_run {
         progress::note(&format!(

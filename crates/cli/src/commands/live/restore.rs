@@ -30,7 +30,7 @@ pub struct Arguments {
 pub fn run(arguments: Arguments) -> CommandResult {
     let mut restored = journal::restore(&Linux, &journal::folder()).or_run()?;
     let sockets = server::remove_stale(&journal::folder());
-    let helpers = help::remove_stale(&std::env::temp_dir());
+    let helpers = help::remove_stale(&help::place());
     let recorders = terrace_recorder::remove_stale();
     let removed = sockets.iter().chain(&helpers).chain(&recorders);
     restored.done.extend(removed.map(|path| format!("{} is removed", path.display())));

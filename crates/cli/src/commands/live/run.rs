@@ -11,12 +11,13 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 use terrace_calibrate::Effort;
 use terrace_hints::Hints;
+use terrace_live::control::{self, Control, Finished};
 use terrace_live::help::{Help, joined};
+use terrace_live::launch::{self, NewPages};
 use terrace_live::placement::Placement;
 use terrace_live::structures::TrackedStructures;
 use terrace_live::targets::Selection;
 use terrace_live::world::Managed;
-use terrace_live::{control, launch};
 use terrace_study::shootdowns;
 
 const EXAMPLES: &str = "\
@@ -34,6 +35,7 @@ While it runs:
   kill -USR1 PID   pause: nothing is moved
   kill -USR2 PID   resume
   Ctrl-C           ends the command as ever, and Terrace with it
+  kill PID         ends the management; a second one ends the command, too
 
 The exit code is the command's own. If Terrace itself is killed the command
 runs on; `terrace restore` then puts back what Terrace had set.";
@@ -181,8 +183,12 @@ pub fn run(arguments: Arguments) -> CommandResult {
         hints: hints.as_ref(),
     };
     let mut session = options.session(Selection::Trees(Vec::new()), helped, false)?;
-    let control = super::control()?;
+    let control = Control::from_signals()?;
     let mut watch = options.watch(&session, &control, arguments.seconds)?;
+    if options.dry_run {
+        // Decide and change nothing.
+        session.new_pages = NewPages::AsUsual;
+    }
     if let Ok(mut journal) = session.journal.lock() {
         session.new_pages.prepare(&mut journal).map_err(|error| {
             Failure::run(format!(
@@ -206,20 +212,28 @@ pub fn run(arguments: Arguments) -> CommandResult {
         help.as_ref().map_or_else(Vec::new, |help| help.environment().to_vec()),
     );
     let name = arguments.command[0].to_string_lossy().into_owned();
+    launch::inherit_orphans().map_err(|error| {
+        Failure::run(format!("what the command leaves behind cannot be followed: {error}"))
+    })?;
+    if control.stop.load(Ordering::Relaxed) {
+        super::end(&mut session);
+        return Err(Failure::run(format!("stopped before {name} was started")));
+    }
     let child = launch::launch(&arguments.command, &session.new_pages, &environment)
         .map_err(|error| terrace_recorder::not_started(&arguments.command, error))
         .or_usage()?;
     let pid = child.id();
-    session.engine.add(pid);
+    session.engine.add_command(pid);
     let children = control::wait_for_children();
     let stop = control.stop.clone();
     let end = super::end_after(arguments.seconds);
-    let code = control::run(&mut session.engine, &control, Some(&children), Some(pid), |engine| {
-        watch.turn(engine);
-        if end.is_some_and(|end| Instant::now() >= end) {
-            stop.store(true, Ordering::Relaxed);
-        }
-    });
+    let Finished { code, runs_on } =
+        control::run(&mut session.engine, &control, Some(&children), Some(pid), |engine| {
+            watch.turn(engine);
+            if end.is_some_and(|end| Instant::now() >= end) {
+                stop.store(true, Ordering::Relaxed);
+            }
+        });
     super::end(&mut session);
     if help.as_ref().is_some_and(|help| !help.trackers().has_any()) {
         tracing::warn!(
@@ -227,7 +241,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
              are linked statically, or run with other privileges, load none"
         );
     }
-    super::conclude(options, &session, &watch, &name)?;
+    let concluded = super::conclude(options, &session, &watch, &name);
     if let Some(placement) = &placement {
         let placed = placement.outcome(&file, &name);
         placed.notes.iter().chain(&placed.warning).for_each(|line| progress::note(line));
@@ -236,22 +250,27 @@ pub fn run(arguments: Arguments) -> CommandResult {
         progress::note(&warning);
     }
     // The exit below runs no destructors. Where the command runs on, what it starts looks for the library still.
-    match (help, code) {
-        (Some(help), None) => help.stay(),
-        (help, _) => drop(help),
+    match help {
+        Some(help) if runs_on => help.stay(),
+        help => drop(help),
     }
-    match (placement, code) {
-        (Some(placement), None) => placement.stay(),
-        (placement, _) => drop(placement),
+    match placement {
+        Some(placement) if runs_on => placement.stay(),
+        placement => drop(placement),
     }
-    match (structures, code) {
-        (Some(structures), None) => structures.stay(),
-        (structures, _) => drop(structures),
+    match structures {
+        Some(structures) if runs_on => structures.stay(),
+        structures => drop(structures),
     }
     drop((session, watch));
     match code {
-        None | Some(0) => Ok(()),
-        // Handed on as it is; the command has said itself what there is to say.
-        Some(code) => std::process::exit(i32::from(code)),
+        None | Some(0) => concluded,
+        // Handed on as it is, whatever became of the results; the command has said itself what there is to say.
+        Some(code) => {
+            if let Err(failure) = concluded {
+                failure.report();
+            }
+            std::process::exit(i32::from(code))
+        }
     }
 }

@@ -156,7 +156,7 @@ fn describe(info: &TraceInfo) -> String {
         ("chunks", info.chunks.map(|chunks| chunks.to_string()).unwrap_or_default()),
         ("streams", totals.streams.len().to_string()),
         ("damage", info.damage.clone().unwrap_or_default()),
-        ("note", partial::remark(header, totals.accesses, false).unwrap_or_default()),
+        ("note", partial::remark(header, totals.accesses, false, false).unwrap_or_default()),
     ];
     rows.retain(|(_, text)| !text.is_empty());
     let mut text = two_columns(rows.iter().map(|(name, content)| (*name, content.as_str())));

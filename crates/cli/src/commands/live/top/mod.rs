@@ -12,8 +12,12 @@ use clap::Args;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::widgets::Paragraph;
 use ratatui::{DefaultTerminal, Frame};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::fs::File;
 use std::io::{self, IsTerminal};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,6 +38,8 @@ Keys:
 
 /// New numbers come so often.
 const EVERY: Duration = Duration::from_secs(1);
+/// Keys and signals are looked for so often.
+const SLEEP: Duration = Duration::from_millis(100);
 /// The width of a frame that is printed.
 const WIDTH: usize = 80;
 
@@ -87,11 +93,18 @@ pub fn run(arguments: Arguments) -> CommandResult {
         // Whoever is ended by a signal gives the terminal back as well.
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [SIGHUP, SIGINT, SIGTERM] {
+            // A second one ends a dashboard that does not listen.
+            signal_hook::flag::register_conditional_shutdown(signal, 1, stop.clone())?;
             signal_hook::flag::register(signal, stop.clone())?;
         }
+        let keyboard = Keyboard::open()?;
         let mut terminal = ratatui::try_init()?;
-        let end = watch(&mut terminal, &socket, status, &stop);
-        ratatui::restore();
+        let end = watch(&mut terminal, &keyboard, &socket, status, &stop);
+        let restored = ratatui::try_restore().and_then(|()| terminal.show_cursor());
+        if restored.is_err() {
+            // Dropped, it would complain to the terminal that has gone.
+            std::mem::forget(terminal);
+        }
         if let Some(last_words) = end? {
             progress::note(&last_words);
         }
@@ -102,20 +115,20 @@ pub fn run(arguments: Arguments) -> CommandResult {
 /// What is shown, until someone quits or there is nothing more to show; then with the reason.
 fn watch(
     terminal: &mut DefaultTerminal,
+    keyboard: &Keyboard,
     socket: &Path,
     mut status: Status,
     stop: &AtomicBool,
 ) -> io::Result<Option<String>> {
     loop {
-        if stop.load(Ordering::Relaxed) {
-            return Ok(None);
-        }
         terminal.draw(|frame| draw(frame, &status))?;
         let next = Instant::now() + EVERY;
-        loop {
-            let left = next.saturating_duration_since(Instant::now());
-            if !event::poll(left)? {
-                break;
+        while Instant::now() < next {
+            if stop.load(Ordering::Relaxed) || keyboard.is_gone(SLEEP)? {
+                return Ok(None);
+            }
+            if !event::poll(Duration::ZERO)? {
+                continue;
             }
             match key(&event::read()?) {
                 Some(Key::Quit) => return Ok(None),
@@ -128,6 +141,31 @@ fn watch(
         match server::status(socket) {
             Ok(now) => status = now,
             Err(error) => return Ok(Some(format!("Terrace {} shows no more: {error}", status.pid))),
+        }
+    }
+}
+
+/// The terminal that keys come from. The library that reads them waits for ever for a key of one that has gone.
+struct Keyboard(OwnedFd);
+
+impl Keyboard {
+    fn open() -> io::Result<Keyboard> {
+        let stdin = io::stdin();
+        match stdin.is_terminal() {
+            true => stdin.as_fd().try_clone_to_owned().map(Keyboard),
+            false => File::open("/dev/tty").map(|terminal| Keyboard(terminal.into())),
+        }
+    }
+
+    /// Waits for a key, for so long at most; returns whether the terminal has gone.
+    fn is_gone(&self, within: Duration) -> io::Result<bool> {
+        let within = Timespec::try_from(within).map_err(io::Error::other)?;
+        let mut files = [PollFd::new(&self.0, PollFlags::IN)];
+        match poll(&mut files, Some(&within)) {
+            Ok(_) => Ok(files[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)),
+            // A signal: the size of the terminal has changed, or someone asks for the end.
+            Err(Errno::INTR) => Ok(false),
+            Err(error) => Err(error.into()),
         }
     }
 }
@@ -203,5 +241,14 @@ mod tests {
         assert!(matches!(press(KeyCode::Char('r'), plain), Some(Key::Ask("/resume"))));
         assert!(press(KeyCode::Char('c'), plain).is_none());
         assert!(matches!(key(&Event::Resize(80, 24)), Some(Key::Redraw)));
+    }
+
+    #[test]
+    fn a_terminal_that_has_gone_is_seen() {
+        let (keys, terminal) = io::pipe().unwrap();
+        let keyboard = Keyboard(keys.into());
+        assert!(!keyboard.is_gone(Duration::ZERO).unwrap());
+        drop(terminal);
+        assert!(keyboard.is_gone(Duration::from_secs(60)).unwrap());
     }
 }

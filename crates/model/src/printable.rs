@@ -1,4 +1,4 @@
-//! Text for a terminal.
+//! Text from outside, for a terminal.
 
 use std::borrow::Cow;
 
@@ -16,9 +16,19 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(shown).collect())
 }
 
+/// As [`printable`], with line ends spelled out too: what is printed as one line can forge no other.
+pub fn one_line(text: &str) -> String {
+    printable(text).replace('\n', "\\n")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_line_stays_one() {
+        assert_eq!(one_line("x\nERROR evil\x1b[2J\t"), "x\\nERROR evil\\u{1b}[2J\t");
+    }
 
     #[test]
     fn control_characters_are_spelled_out() {
