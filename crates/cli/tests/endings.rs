@@ -31,6 +31,16 @@ fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
+/// Ends Terrace and its command.
+fn end(child: &mut Child) {
+    wait_until("the command has ended", || {
+        // The first one ends the management, whenever it comes; each later one asks the command.
+        send(child, libc::SIGTERM);
+        std::thread::sleep(Duration::from_millis(300));
+        child.try_wait().unwrap().is_some()
+    });
+}
+
 /// Waits until a file is there, which a command makes when it has begun.
 fn wait_for(file: &Path) {
     wait_until(&format!("{} is there", file.display()), || file.exists());
@@ -54,7 +64,7 @@ fn where_hangups_are_ignored_they_stay_so() {
     let folder = tempfile::tempdir().unwrap();
     let begun = folder.path().join("begun");
     let socket = folder.path().join("x.sock");
-    let command = format!("touch {}; sleep 1000", begun.display());
+    let command = format!("touch {}; exec sleep 1000", begun.display());
     let mut nohup = Command::new("nohup");
     nohup
         .arg(env!("CARGO_BIN_EXE_terrace"))
@@ -68,11 +78,7 @@ fn where_hangups_are_ignored_they_stay_so() {
     std::thread::sleep(Duration::from_secs(1));
     let state = terrace_live::server::status(&socket).unwrap().state;
     assert_ne!(state, terrace_live::engine::State::Stopped, "it goes on");
-    [libc::SIGTERM, libc::SIGTERM].into_iter().for_each(|signal| {
-        send(&child, signal);
-        std::thread::sleep(Duration::from_millis(500));
-    });
-    child.wait().unwrap();
+    end(&mut child);
 }
 
 #[test]
@@ -82,12 +88,7 @@ fn a_second_request_ends_the_command() {
     let command = format!("touch {}; exec sleep 1000", begun.display());
     let mut child = run(&[], &command).spawn().unwrap();
     wait_for(&begun);
-    wait_until("the command has ended", || {
-        // The first one ends the management, whenever it comes; each later one asks the command.
-        send(&child, libc::SIGTERM);
-        std::thread::sleep(Duration::from_millis(300));
-        child.try_wait().unwrap().is_some()
-    });
+    end(&mut child);
     assert_eq!(child.wait().unwrap().code(), Some(128 + libc::SIGTERM));
 }
 
