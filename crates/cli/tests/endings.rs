@@ -114,13 +114,13 @@ fn mean_pages(document: &serde_json::Value) -> f64 {
 
 #[test]
 fn what_a_command_leaves_behind_is_managed() {
-    let behind = "import time; held = bytearray(30 << 20); time.sleep(2)";
+    let behind = "import time; held = bytearray(30 << 20); time.sleep(4)";
     let command = format!("(setsid python3 -c '{behind}' &) ; exit 0");
     let mut terrace = terrace();
     terrace.args(["run", "--policy", "first-touch", "--json", "-", "--", "sh", "-c", &command]);
     let pages = mean_pages(&json(&mut terrace));
-    // The Python behind has 30 MiB, and nothing else that was started has more than a few.
-    assert!(pages > 5000.0, "{pages}");
+    // The Python behind has 30 MiB, 7,680 pages, for most of the time; the shell has some hundred, for a moment.
+    assert!(pages > 1000.0, "{pages}");
 }
 
 #[test]
