@@ -12,7 +12,6 @@ mod options;
 mod output;
 mod progress;
 mod provenance;
-mod shares;
 
 use clap::{CommandFactory, FromArgMatches};
 use commands::Command;

@@ -2,7 +2,6 @@
 
 use crate::error::{Blame, CommandResult, Failure};
 use crate::output::{self, OutputFile};
-use crate::shares::PriceOption;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -13,6 +12,7 @@ use terrace_report::Columns;
 use terrace_sim::Fidelity;
 use terrace_study::catalog::Listed;
 use terrace_study::designs::LARGEST_TIME_SCALE;
+use terrace_study::shares::parse_price;
 use terrace_study::{Changes, Setting, Simulation, Trained};
 
 pub use terrace_study::designs::parse_set;
@@ -249,6 +249,16 @@ impl SimulationOptions {
             fast_forward: self.fast_forward,
         }
     }
+}
+
+/// What the tiers cost.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Design")]
+pub struct PriceOption {
+    /// Price of a tier's memory, where the fastest tier's is 1; `slow` stands
+    /// for every other tier. Repeatable
+    #[arg(long, value_name = "TIER=PRICE", value_parser = parse_price)]
+    pub price: Vec<(String, f64)>,
 }
 
 /// What every command has that simulates one input many times.

@@ -2,13 +2,10 @@
 //! behind, and what is no process. With a policy that moves nothing, as any user.
 
 mod common;
-use common::{json, stderr, stdout, terrace};
+use common::{json, send, stderr, stdout, terrace, wait_until};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
-
-/// Only keeps a broken test from hanging, and a machine may be busy.
-const TIMEOUT: Duration = Duration::from_secs(180);
+use std::time::Duration;
 
 /// `terrace run` of a shell's command, in the background.
 fn run(arguments: &[&str], command: &str) -> Command {
@@ -16,19 +13,6 @@ fn run(arguments: &[&str], command: &str) -> Command {
     terrace.args(["run", "--policy", "first-touch"]).args(arguments).args(["--", "sh", "-c", command]);
     terrace.stdout(Stdio::null()).stderr(Stdio::null());
     terrace
-}
-
-fn send(child: &Child, signal: i32) {
-    // SAFETY: kill(2) takes no pointers, and the child is ours and not yet waited for.
-    assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
-}
-
-fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + TIMEOUT;
-    while !condition() {
-        assert!(Instant::now() < deadline, "waited in vain until {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// Ends Terrace and its command.

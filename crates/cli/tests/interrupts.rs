@@ -1,10 +1,9 @@
 //! Ctrl-C: what is complete is kept; a second one ends at once.
 
 mod common;
-use common::{json, stdout, terrace};
+use common::{json, send, stdout, terrace, wait_until};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 /// Long enough that no machine finishes it before the signal.
 const ENDLESS: &str = "gups,bytes=64 MiB,updates=1e12,init=none";
@@ -27,18 +26,7 @@ fn said(folder: &Path) -> String {
 }
 
 fn interrupt(child: &Child) {
-    // SAFETY: kill(2) takes no pointers, and the child is ours and not yet waited for.
-    let sent = unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
-    assert_eq!(sent, 0);
-}
-
-/// Waits until `condition` holds; the limit only keeps a broken test from hanging.
-fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !condition() {
-        assert!(begin.elapsed() < Duration::from_secs(120), "waited in vain until {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    send(child, libc::SIGINT);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The loop around the engine: it sleeps between turns, and signals stop, pause and resume it.
 
 use crate::engine::{Engine, LoopControl};
+use crate::facts::text;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use std::io;
 use std::sync::Arc;
@@ -52,8 +53,7 @@ pub fn stop_at_signals(stop: &Arc<AtomicBool>) -> io::Result<()> {
 /// Whether this process ignores a signal.
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    let ignored = text::field(&status, "SigIgn").and_then(|mask| u64::from_str_radix(mask, 16).ok());
     ignored.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 

@@ -3,12 +3,12 @@
 use crate::error::{Blame, CommandResult, Failure};
 use crate::input;
 use crate::options::{
-    DesignOptions, HintsOption, InputOptions, MixOption, RecordingOptions, ResultOptions, SimulationOptions,
+    DesignOptions, HintsOption, InputOptions, MixOption, PriceOption, RecordingOptions, ResultOptions,
+    SimulationOptions,
 };
 use crate::output::{self, OutputFolder};
 use crate::progress::{self, Terminal};
 use crate::provenance;
-use crate::shares::PriceOption;
 use clap::Args;
 use terrace_report::Charset;
 use terrace_sim::design::DEFAULT_MACHINE;

@@ -4,7 +4,8 @@
 
 use assert_cmd::Command;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::process::Child;
+use std::time::{Duration, Instant};
 
 /// The binary under test. The limit only keeps a hanging test from hanging forever.
 pub fn terrace() -> Command {
@@ -29,6 +30,21 @@ pub fn stderr(command: &mut Command, code: i32) -> String {
 /// Standard output as JSON.
 pub fn json(command: &mut Command) -> serde_json::Value {
     serde_json::from_str(&stdout(command)).expect("output is JSON")
+}
+
+/// Sends a signal to a child, which is not yet waited for.
+pub fn send(child: &Child, signal: i32) {
+    // SAFETY: kill(2) takes no pointers, and the child is ours.
+    assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
+}
+
+/// Waits until `condition` holds; the limit only keeps a broken test from hanging, and a machine may be busy.
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(180);
+    while !condition() {
+        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// Compiles a program of C, whose source is left beside it.

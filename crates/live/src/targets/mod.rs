@@ -118,11 +118,11 @@ impl Targets {
     }
 }
 
-/// The process that a number is a thread of, where it is no process's own.
-pub fn thread_of(kernel: &dyn Kernel, number: u32) -> Option<u32> {
+/// The process that a number is a thread of, in words, where it is no process's own.
+pub fn names_a_thread(kernel: &dyn Kernel, number: u32) -> Option<String> {
     let status = read_text(kernel, format!("/proc/{number}/status")).ok()?;
-    let process = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()?;
-    (process != number).then_some(process)
+    let process: u32 = text::field(&status, "Tgid")?.parse().ok()?;
+    (process != number).then(|| format!("{number} is a thread of process {process}: name that one"))
 }
 
 /// Why a process has no memory of its own, if it has none.

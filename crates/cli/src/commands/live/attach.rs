@@ -78,8 +78,8 @@ pub fn run(arguments: Arguments) -> CommandResult {
         if !PathBuf::from(format!("/proc/{pid}")).exists() {
             return Err(Failure::usage(format!("there is no process {pid}")));
         }
-        if let Some(process) = targets::thread_of(&Linux, *pid) {
-            return Err(Failure::usage(format!("{pid} is a thread of process {process}: name that one")));
+        if let Some(why) = targets::names_a_thread(&Linux, *pid) {
+            return Err(Failure::usage(why));
         }
     }
     // In a tree the root may have no memory while its children have all of it.

@@ -59,8 +59,8 @@ pub fn run(arguments: Arguments) -> CommandResult {
         .process
         .or(arguments.pid)
         .ok_or_else(|| Failure::usage("name a process, such as terrace contiguity 4711"))?;
-    if let Some(process) = targets::thread_of(&Linux, pid) {
-        return Err(Failure::usage(format!("{pid} is a thread of process {process}: name that one")));
+    if let Some(why) = targets::names_a_thread(&Linux, pid) {
+        return Err(Failure::usage(why));
     }
     let process = Linux.open(pid).map_err(|error| match error.raw_os_error() {
         Some(number) if number == rustix::io::Errno::SRCH.raw_os_error() => {

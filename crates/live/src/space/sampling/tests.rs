@@ -246,9 +246,8 @@ fn accesses_at_random_are_as_many_as_exposures_tell() {
         for look in 0..looks {
             let (now, until) = (look * 50 * MS, (look + 1) * 50 * MS);
             let asked = process.ask();
-            let drops: Vec<Option<u64>> = asked.iter().map(|_| Some(now)).collect();
             let mut exposures = Vec::new();
-            let began = drops.iter().map(|began| began.map(Duration::from_nanos)).collect();
+            let began = vec![Some(Duration::from_nanos(now)); asked.len()];
             process.sampling.take_over(PID, began, &mut exposures);
             for vpn in &vpns {
                 let first = next[vpn];
