@@ -50,7 +50,7 @@ impl InputSpec {
             return input.map_err(|error| exception(&error));
         }
         if let Some(word) = &self.mix {
-            return terrace_study::mix::parse(word).map_err(|error| exception(&error));
+            return terrace_study::mix::parse(word, self.salvage).map_err(|error| exception(&error));
         }
         let command = self.command.as_deref().filter(|words| !words.is_empty());
         let command = command.ok_or_else(|| request("a command needs a program"))?;

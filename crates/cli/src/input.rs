@@ -47,7 +47,7 @@ pub fn prepare_with(
 ) -> Result<Vec<Input>, Failure> {
     let mut inputs = Vec::new();
     for word in &mixes.mix {
-        inputs.push(terrace_study::mix::parse(word)?);
+        inputs.push(terrace_study::mix::parse(word, options.salvage)?);
     }
     inputs.extend(prepare(options, recording)?);
     name_apart(&mut inputs);

@@ -110,9 +110,26 @@ fn damage_is_named_and_salvage_reads_what_is_whole() {
     broken[bytes.len() / 2] ^= 1;
     std::fs::write(&cut, &broken).unwrap();
     assert!(noted(&cut));
+    // A copy of what could be read says so for ever, and so does a part of a sound one.
+    let copy = folder.path().join("copy.trace");
+    stdout(terrace().args(["trace", "convert", "--salvage", "-o"]).arg(&copy).arg(&cut));
+    assert!(noted(&copy));
+    let part = folder.path().join("part.trace");
+    stdout(terrace().args(["trace", "slice", "--from", "1000", "-o"]).arg(&part).arg(&trace));
+    let shown = stdout(terrace().args(["trace", "info"]).arg(&part));
+    assert!(shown.contains("the trace is a part of "), "{shown}");
     let lines = folder.path().join("cut.lackey");
     std::fs::write(&lines, " L 1000,8\n S 2000,8\n S 30").unwrap();
     assert!(noted(&lines));
+    let few =
+        ["--no-intervals", "--resolution", "50%", "--policies", "first-touch", "--salvage", "--json", "-"];
+    let advice = json(terrace().args(["advise", "--trace"]).arg(&lines).args(few));
+    assert!(
+        advice["uncertainty"]["remarks"][0].as_str().unwrap().starts_with("Part: the trace is damaged: ")
+    );
+    let pages = ["--no-intervals", "--pages", "--policies", "thp", "--salvage", "--json", "-"];
+    let advice = json(terrace().args(["advise", "--trace"]).arg(&lines).args(pages));
+    assert!(advice["remarks"][0].as_str().unwrap().starts_with("Part: the trace is damaged: "));
     std::fs::write(&lines, " L 1000,8\n S 2000,8\n").unwrap();
     assert!(!noted(&lines));
 

@@ -344,10 +344,10 @@ mod tests {
         for entry in all() {
             let document = entry.document();
             let name = entry.name();
+            let summary = entry.summary();
             assert!(
-                entry.summary().len() <= 100 && entry.summary().ends_with('.'),
-                "{name}: {}",
-                entry.summary()
+                summary.len() <= 100 && summary.ends_with('.'),
+                "{name}: its first line has more than 100 bytes or no full stop: {summary}"
             );
             for part in ["**Idea.**", "**Source.**", "**Left open by the source.**", "**When to use it.**"] {
                 assert!(document.contains(part), "{name}: its doc comment has no {part}");
@@ -355,7 +355,10 @@ mod tests {
             for algorithm in entry.algorithms() {
                 let (name, document) = (algorithm.name, algorithm.document());
                 let summary = algorithm.summary();
-                assert!(summary.len() <= 110 && summary.ends_with('.'), "{name}: {summary}");
+                assert!(
+                    summary.len() <= 110 && summary.ends_with('.'),
+                    "{name}: its first line has more than 110 bytes or no full stop: {summary}"
+                );
                 for part in ["**Idea.**", "**Source.**", "**Left open by the source.**"] {
                     assert!(document.contains(part), "{name}: its doc comment has no {part}");
                 }

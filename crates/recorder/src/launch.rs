@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use terrace_protocol::program::{Image, PROCESSOR, inspect};
 use terrace_protocol::session::{ALLOCATIONS, PLUGIN, PRELOAD};
-use terrace_trace::Header;
+use terrace_trace::{Header, TraceEnding};
 
 /// Name of the emulator's executable.
 pub const QEMU: &str = "qemu-x86_64";
@@ -182,7 +182,7 @@ pub fn header(command: &[OsString], options: &RecordOptions) -> Header {
         seed: None,
         has_pc: options.program_counters,
         expected_accesses: options.limit,
-        is_partial: false,
+        ending: TraceEnding::Whole,
     }
 }
 

@@ -179,11 +179,12 @@ fn above(bound: &RunRecord, winner: &RunRecord) -> String {
     let more = Savings::new(bound, winner);
     match more.as_ref().and_then(Savings::largest) {
         Some((name, share)) => format!(
-            " {} can be above it: {} takes away {removes} alone, and {} also saves {} of its cycles in {name}.",
+            " {} can be above it: {} takes away {removes} alone, and {} spends {} of {}'s cycles less in {name}.",
             winner.design,
             bound.design,
             winner.design,
-            percent(share)
+            percent(share),
+            bound.design
         ),
         None => format!(" {} can be above it: {} takes away {removes} alone.", winner.design, bound.design),
     }

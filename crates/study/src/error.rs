@@ -1,6 +1,7 @@
 //! Why a study has no result.
 
 use std::error::Error as _;
+use std::io::ErrorKind;
 use terrace_policy::PolicyError;
 use terrace_recorder::RecordError;
 use terrace_sim::SimError;
@@ -70,7 +71,12 @@ impl Error {
             | Error::Workload(_)
             | Error::Recorder(_) => true,
             // A file that is not there is the caller's; one that is damaged or foreign is not.
-            Error::Open(error) => matches!(error, SourceError::Io { .. }),
+            // What can be opened and not decompressed is damaged.
+            Error::Open(SourceError::Io { error, .. }) => !matches!(
+                error.kind(),
+                ErrorKind::InvalidData | ErrorKind::InvalidInput | ErrorKind::UnexpectedEof
+            ),
+            Error::Open(_) => false,
             // What the engine finds out about a design or what was asked of it.
             Error::Simulation(error) => matches!(error, SimError::Design { .. }),
             Error::Read(_) | Error::Write(_) | Error::Folder(_) => false,

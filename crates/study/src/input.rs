@@ -290,10 +290,10 @@ impl Input {
     /// A live command runs only once; the message says how to record it first.
     pub fn again(&self, why: &str) -> Result<Input, Error> {
         let mut again = match &self.kind {
-            Kind::Trace { path, .. } if !path.is_file() => {
+            Kind::Trace { path, .. } if !path.is_file() && !path.is_dir() => {
                 let shown = path.display();
                 return Err(Error::request(format!(
-                    "{why}, and {shown} is no file; save what it holds to one first"
+                    "{why}, and {shown} is no file; make one of it first: terrace trace convert {shown} -o app.trace"
                 )));
             }
             Kind::Trace { path, salvage, .. } => Input::trace(path, *salvage)?,

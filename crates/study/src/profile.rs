@@ -20,6 +20,8 @@ use terrace_trace::{Batch, Event, EventSource, Header, SourceError, demangled};
 pub struct Profiled {
     /// What is known of them.
     pub hints: Hints,
+    /// What to know where the input is a part of what its program did.
+    pub partial: Option<String>,
     /// Sites whose call was not found in any file, or was found in several.
     pub without_place: [u64; 2],
     /// The program, which may still run.
@@ -58,6 +60,7 @@ pub fn profile(
         .scaled(&design.design)
         .and_then(|design| terrace_sim::simulate(&design, &mut mapped, options));
     let files = mapped.files;
+    let partial = watched.partial(is_live && settings.stop.requested());
     drop(watched);
     drop(source);
     let outcome = match outcome {
@@ -91,7 +94,7 @@ pub fn profile(
             Err(NoPlace::Several) => without_place[1] += 1,
         }
     }
-    Ok(Profiled { hints: Hints { program: name, command, sites }, without_place, ending })
+    Ok(Profiled { hints: Hints { program: name, command, sites }, partial, without_place, ending })
 }
 
 /// What was counted as a document for programs; `file` is where the hints were written.

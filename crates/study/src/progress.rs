@@ -2,7 +2,7 @@
 
 use crate::{Stop, partial};
 use std::sync::Arc;
-use terrace_trace::{Batch, EventSource, Header, MixedProgram, SourceError};
+use terrace_trace::{Batch, EventSource, Header, MixedProgram, SourceError, TraceEnding};
 
 /// How a study speaks to whoever started it. A front door implements it; [`Silent`] shows nothing.
 pub trait Progress: Sync {
@@ -68,7 +68,8 @@ impl Watched<'_> {
     /// What a reader of numbers must know where the input, now read, is a part of what its program did. `stopped`: its
     /// recording was, just now.
     pub fn partial(&self, stopped: bool) -> Option<String> {
-        partial::remark(self.header(), self.accesses, self.is_damaged(), stopped)
+        let ending = if stopped { TraceEnding::Stopped } else { self.source.ending() };
+        partial::remark(self.header(), self.accesses, ending)
     }
 }
 
@@ -85,8 +86,10 @@ impl EventSource for Watched<'_> {
         self.source.progress()
     }
 
-    fn is_damaged(&self) -> bool {
-        self.source.is_damaged()
+    /// A caller who asked to stop has left the rest out.
+    fn ending(&self) -> TraceEnding {
+        let stopped = self.stop.as_ref().is_some_and(Stop::requested);
+        self.source.ending().max(if stopped { TraceEnding::Stopped } else { TraceEnding::Whole })
     }
 
     fn programs(&self) -> &[MixedProgram] {

@@ -6,7 +6,7 @@ use crate::progress::Watched;
 use crate::simulation::{Settings, Simulation};
 use crate::{Error, Progress};
 use std::path::Path;
-use terrace_trace::{EventSource, SourceError, Summary, TraceWriter};
+use terrace_trace::{EventSource, SourceError, Summary, TraceEnding, TraceWriter};
 
 /// A trace that was written.
 pub struct Recorded {
@@ -57,7 +57,7 @@ pub fn write_trace(mut input: Input, path: &Path, progress: &dyn Progress) -> Re
     drop(watched);
     drop(source);
     if settings.stop.requested() {
-        writer.mark_partial();
+        writer.ends(TraceEnding::Stopped);
     }
     // Also after a failure: what came before it is whole.
     match written.and_then(|()| writer.finish()) {

@@ -21,7 +21,7 @@ use terrace_report::{InputSummary, MachineTier, RunRecord};
 use terrace_sim::design::{Design, Parameter, Resolved};
 use terrace_sim::memory::Device;
 use terrace_sim::{AccessPath, MemoryMap, OpenPolicy, Options, PartUse, PlacementMap, SimError};
-use terrace_trace::{EventSource, SourceError, demangled};
+use terrace_trace::{EventSource, SourceError, TraceEnding, demangled};
 
 /// What came of one input.
 #[derive(Default)]
@@ -378,7 +378,7 @@ fn one_input(
     });
     let decoded = fanout.join();
     drop(decoded.observer);
-    let damaged = decoded.source.is_damaged();
+    let ending = decoded.source.ending();
     drop(decoded.source);
 
     let cut_short = decoded.stopped;
@@ -394,8 +394,11 @@ fn one_input(
     let mut observer = std::mem::take(&mut *observed.lock().unwrap_or_else(PoisonError::into_inner));
     let code = observer.take_code();
     let summary = observer.finish(&name, &header);
-    let stopped = is_live && asked.requested();
-    if let Some(remark) = partial::remark(&header, summary.accesses, damaged, stopped) {
+    let ending = if is_live && asked.requested() { TraceEnding::Stopped } else { ending };
+    if let Some(remark) = partial::remark(&header, summary.accesses, ending) {
+        result.runs.iter_mut().for_each(|run| run.notes.push(remark.clone()));
+    }
+    if let Some(remark) = partial::independent(&header).filter(|_| settings.has_times()) {
         result.runs.iter_mut().for_each(|run| run.notes.push(remark.clone()));
     }
     result.summary = Some(summary);
@@ -427,7 +430,10 @@ fn each_alone(
                             .map_err(|error| SimError::Source(SourceError::Malformed(error.with_causes())))?;
                         let shown = format!("{name}, {}", design.design.name);
                         let mut watched = Watched::new(&shown, source.as_mut(), settings.progress);
-                        simulate(design, name, command, &mut watched, profile, settings, extra)
+                        let mut run =
+                            simulate(design, name, command, &mut watched, profile, settings, extra)?;
+                        run.record.notes.extend(watched.partial(false));
+                        Ok(run)
                     };
                     let outcome = run();
                     let _ = sender.send(());

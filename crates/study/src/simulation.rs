@@ -128,6 +128,11 @@ impl<'a> Settings<'a> {
         }
     }
 
+    /// Whether these runs have a simulated time.
+    pub fn has_times(&self) -> bool {
+        self.simulation.fidelity == Fidelity::Full
+    }
+
     /// The design on the scaled-down machine.
     ///
     /// # Errors

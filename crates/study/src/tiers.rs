@@ -6,7 +6,7 @@ use crate::figures::percent;
 use crate::input::Input;
 use crate::progress::Watched;
 use crate::simulation::Settings;
-use terrace_model::{Bytes, PageSize};
+use terrace_model::{Bytes, PageSize, Stats};
 use terrace_sim::design::Design;
 use terrace_sim::{Fidelity, Options};
 
@@ -135,12 +135,15 @@ pub fn resident(all_fast: &Job, input: &Input, why: &str, settings: &Settings<'_
     if outcome.stopped {
         return Err(Error::Stopped("stopped while the input's footprint was measured".to_owned()));
     }
-    let sizes =
-        ["4k", "2m", "1g"].map(|size| outcome.stats.integer(&format!("os.peak_resident_bytes.{size}")));
-    match sizes.iter().sum() {
+    match peak_resident(&outcome.stats) {
         0 => Err(Error::failed(format!("{} touches no memory", input.name))),
         bytes => Ok(Bytes(bytes)),
     }
+}
+
+/// Most bytes that a run had resident, by its statistics.
+pub(crate) fn peak_resident(stats: &Stats) -> u64 {
+    ["4k", "2m", "1g"].iter().map(|size| stats.integer(&format!("os.peak_resident_bytes.{size}"))).sum()
 }
 
 #[cfg(test)]

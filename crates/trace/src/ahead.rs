@@ -1,8 +1,8 @@
 //! A source that is read on a thread of its own: decoding and generating take no time of the thread that simulates.
 
-use crate::{Batch, EventSource, Header, SourceError};
+use crate::{Batch, EventSource, Header, SourceError, TraceEnding};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
@@ -20,8 +20,8 @@ type Read = Result<(Arc<Batch>, Option<f64>), SourceError>;
 pub struct ReadAhead {
     header: Header,
     progress: Option<f64>,
-    /// Whether the source was found to be damaged.
-    damaged: Arc<AtomicBool>,
+    /// How the source ended, once it did.
+    ending: Arc<OnceLock<TraceEnding>>,
     /// Gone when the end was reached, or when this is dropped.
     batches: Option<Receiver<Read>>,
     reader: Option<JoinHandle<()>>,
@@ -36,11 +36,11 @@ impl ReadAhead {
         let header = source.header().clone();
         let progress = source.progress();
         let (sender, batches) = sync_channel(WINDOW);
-        let damaged = Arc::new(AtomicBool::new(source.is_damaged()));
-        let found = Arc::clone(&damaged);
+        let ending = Arc::new(OnceLock::new());
+        let found = Arc::clone(&ending);
         let read = move || read(source, &sender, &found);
         let reader = std::thread::Builder::new().name("reader".to_owned()).spawn(read)?;
-        Ok(ReadAhead { header, progress, damaged, batches: Some(batches), reader: Some(reader) })
+        Ok(ReadAhead { header, progress, ending, batches: Some(batches), reader: Some(reader) })
     }
 
     /// Waits for the reader; a panic of the source goes on here.
@@ -55,12 +55,14 @@ impl ReadAhead {
 }
 
 /// Sends what a source has, until its end, its first error, or until nobody reads on.
-fn read(mut source: Box<dyn EventSource>, batches: &SyncSender<Read>, damaged: &AtomicBool) {
+fn read(mut source: Box<dyn EventSource>, batches: &SyncSender<Read>, ending: &OnceLock<TraceEnding>) {
     loop {
         let read = source.next_batch().transpose();
-        damaged.store(source.is_damaged(), Ordering::Release);
+        let ends = !matches!(read, Some(Ok(_)));
+        if ends {
+            let _ = ending.set(source.ending());
+        }
         let Some(read) = read else { return };
-        let ends = read.is_err();
         if batches.send(read.map(|batch| (batch, source.progress()))).is_err() || ends {
             return;
         }
@@ -93,8 +95,8 @@ impl EventSource for ReadAhead {
         self.progress
     }
 
-    fn is_damaged(&self) -> bool {
-        self.damaged.load(Ordering::Acquire)
+    fn ending(&self) -> TraceEnding {
+        self.ending.get().copied().unwrap_or(self.header.ending)
     }
 }
 

@@ -25,9 +25,23 @@ pub struct Header {
     pub has_pc: bool,
     /// Number of accesses, where known beforehand (for progress bars).
     pub expected_accesses: Option<u64>,
-    /// Whether writing ended before the program did, because somebody asked for it. The end of a trace file says so.
+    /// How it ends. Kept at the end of a trace file.
     #[serde(skip)]
-    pub is_partial: bool,
+    pub ending: TraceEnding,
+}
+
+/// How a stream of events ends; the later ones say more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TraceEnding {
+    /// With its program, or where its recording was to end.
+    #[default]
+    Whole,
+    /// Before its program, because somebody asked for it.
+    Stopped,
+    /// At the end of a part that was cut out of a longer one.
+    Cut,
+    /// Where damage made the rest unreadable.
+    Damaged,
 }
 
 /// What is known of one stream at the end of a trace.

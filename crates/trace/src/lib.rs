@@ -35,7 +35,7 @@ pub use event::{
 };
 pub use export::{ExportError, ExportFile, ExportFormat, Exported, Weight, export};
 pub use file::{ChunkInfo, Summary, Totals, TraceReader, TraceWriter, WriteError};
-pub use header::{Header, StreamInfo};
+pub use header::{Header, StreamInfo, TraceEnding};
 pub use import::{Format, open_any};
 pub use mix::{Mix, MixPart, MixedProgram, marks_region};
 pub use pool::BatchPool;

@@ -6,7 +6,9 @@
 //! of a program's events stays as it is. Sequence numbers stay each program's own, too: one order over all programs would
 //! make each wait for the system calls of the others.
 
-use crate::{Batch, Event, EventSource, Header, MarkKind, Rules, SequencedEvent, SourceError, StreamId};
+use crate::{
+    Batch, Event, EventSource, Header, MarkKind, Rules, SequencedEvent, SourceError, StreamId, TraceEnding,
+};
 use std::sync::Arc;
 
 /// One program of a mix, for its consumer.
@@ -112,6 +114,10 @@ impl EventSource for Mix {
     fn progress(&self) -> Option<f64> {
         let share = |part: &Part| if part.ended || part.repeats { Some(1.0) } else { part.source.progress() };
         self.parts.iter().map(share).try_fold(1.0, |least: f64, share| Some(least.min(share?)))
+    }
+
+    fn ending(&self) -> TraceEnding {
+        self.parts.iter().map(|part| part.source.ending()).max().unwrap_or_default()
     }
 
     fn programs(&self) -> &[MixedProgram] {

@@ -15,7 +15,7 @@
 //! with five below 2^56. Higher addresses are the kernel's, or are not canonical.
 
 use crate::kernels::Kernels;
-use crate::{Batch, Event, EventSource, Header, SequencedEvent, SourceError, StreamId};
+use crate::{Batch, Event, EventSource, Header, SequencedEvent, SourceError, StreamId, TraceEnding};
 use std::fmt;
 use std::sync::Arc;
 use terrace_model::{AddressRange, PageSize};
@@ -254,8 +254,8 @@ impl<S: EventSource> EventSource for Checked<S> {
         self.source.progress()
     }
 
-    fn is_damaged(&self) -> bool {
-        self.source.is_damaged()
+    fn ending(&self) -> TraceEnding {
+        self.source.ending()
     }
 }
 

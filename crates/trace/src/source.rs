@@ -1,6 +1,6 @@
 //! Where batches come from.
 
-use crate::{Batch, Header, MixedProgram};
+use crate::{Batch, Header, MixedProgram, TraceEnding};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -57,9 +57,10 @@ pub trait EventSource: Send {
         None
     }
 
-    /// Whether damage has ended the reading before the end of the input, so far: of what is read with `salvage`.
-    fn is_damaged(&self) -> bool {
-        false
+    /// How the input ends, as far as that is known before its last batch. Where damage has ended what is read with `salvage`,
+    /// that is [`TraceEnding::Damaged`].
+    fn ending(&self) -> TraceEnding {
+        self.header().ending
     }
 
     /// The programs of a [mix](crate::Mix), which run side by side; none where the input is no mix.
@@ -109,8 +110,8 @@ impl<T: EventSource + ?Sized> EventSource for Box<T> {
         (**self).progress()
     }
 
-    fn is_damaged(&self) -> bool {
-        (**self).is_damaged()
+    fn ending(&self) -> TraceEnding {
+        (**self).ending()
     }
 
     fn programs(&self) -> &[MixedProgram] {

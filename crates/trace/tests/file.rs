@@ -6,8 +6,8 @@ use common::{batch, drain, read, small_trace, write};
 use proptest::prelude::*;
 use std::fs;
 use terrace_trace::{
-    AccessKind, Batch, Event, EventSource, Header, SliceOptions, StreamId, TraceReader, TraceWriter,
-    VecSource, convert, info, slice, verify,
+    AccessKind, Batch, Event, EventSource, Header, SliceOptions, StreamId, TraceEnding, TraceReader,
+    TraceWriter, VecSource, convert, info, slice, verify,
 };
 
 proptest! {
@@ -274,19 +274,20 @@ fn errors_name_file_chunk_offset_and_expectation() {
 }
 
 #[test]
-fn a_trace_that_was_stopped_says_so() {
+fn a_trace_says_how_it_ended() {
     let folder = tempfile::tempdir().unwrap();
     let (header, batches) = small_trace();
-    for stopped in [false, true] {
-        let path = folder.path().join(format!("{stopped}.trace"));
+    for ending in [TraceEnding::Whole, TraceEnding::Stopped, TraceEnding::Cut, TraceEnding::Damaged] {
+        let path = folder.path().join(format!("{ending:?}.trace"));
         let mut writer = TraceWriter::create(&path, &header).unwrap();
         batches.iter().for_each(|batch| writer.push(batch).unwrap());
-        if stopped {
-            writer.mark_partial();
-        }
+        writer.ends(ending);
         let written = writer.finish().unwrap();
         let reader = TraceReader::open(&path).unwrap();
-        assert_eq!((reader.header().is_partial, reader.totals()), (stopped, Some(&written.totals)));
+        assert_eq!((reader.ending(), reader.totals()), (ending, Some(&written.totals)));
+        let copy = folder.path().join("copy.trace");
+        convert(&mut TraceReader::open(&path).unwrap(), &copy).unwrap();
+        assert_eq!(TraceReader::open(&copy).unwrap().ending(), ending, "a copy ends as what it is a copy of");
     }
 }
 
@@ -303,6 +304,9 @@ fn a_dropped_writer_leaves_a_file_to_salvage() {
     let mut reader = TraceReader::salvage(&path).unwrap();
     assert_eq!(drain(&mut reader).unwrap().len(), batches.len());
     assert!(reader.damage().unwrap().contains("no index"));
+    let salvaged = directory.path().join("salvaged.trace");
+    convert(&mut TraceReader::salvage(&path).unwrap(), &salvaged).unwrap();
+    assert_eq!(TraceReader::open(&salvaged).unwrap().ending(), TraceEnding::Damaged);
 }
 
 #[test]

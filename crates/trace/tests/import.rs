@@ -147,6 +147,24 @@ fn champsim_by_hand() {
 }
 
 #[test]
+fn an_assumed_size_ends_with_its_page_and_loads_of_the_kernel_are_left_out() {
+    let kernel = 0xffff_8880_0000_0000;
+    let records = [
+        record(0x400_000, [10, 0], [9, 0, 0, 0], [0x6fff, 0], [0x5ffc, 0, 0, 0]),
+        record(0x400_004, [0, 0], [9, 0, 0, 0], [0, 0], [kernel, 0, 0, 0]),
+        record(0x400_008, [11, 0], [10, 0, 0, 0], [0, 0], [0x7000, 0, 0, 0]),
+    ];
+    let (_directory, path) = file("x.champsimtrace", &records.concat());
+    let expected = [
+        (0x5ffc, 4, Read, 0, 1, Some(0x400_000)),
+        (0x6fff, 1, Store, 0, 0, Some(0x400_000)),
+        // The load before it that is in the trace is the one that it depends on.
+        (0x7000, 8, Read, 1, 1, Some(0x400_008)),
+    ];
+    assert_eq!(rows(open_any(&path, false).unwrap().as_mut()), expected);
+}
+
+#[test]
 fn a_damaged_champsim_record_is_named_and_the_records_before_it_salvaged() {
     let mut records = champsim_records();
     records.extend(std::iter::repeat_n(champsim_records(), 30).flatten());
@@ -188,6 +206,38 @@ fn plain_text_by_hand() {
 }
 
 #[test]
+fn what_tools_and_editors_add_is_passed_over() {
+    let read = |content: &[u8]| {
+        let (_directory, path) = file("input", content);
+        rows(open_any(&path, false).unwrap().as_mut())
+    };
+    let verbose = format!("--12-- Valgrind options:\n--12--    -v\n{LACKEY}");
+    assert_eq!(read(verbose.as_bytes()), lackey_rows());
+    let marked = [&b"\xef\xbb\xbf"[..], b"R 1000 8 # first\r\n# all\nW 0x2000\n"].concat();
+    let expected = [(0x1000, 8, Read, 0, 1, None), (0x2000, 8, Store, 0, 1, None)];
+    assert_eq!(read(&marked), expected);
+    // Accesses to the kernel's half are left out, and what they counted is kept.
+    let kernel = b"R 1000 8\nR ffff888000000000 8\nW 2000 8\n";
+    assert_eq!(read(kernel), expected);
+    let (_directory, path) = file("input", kernel);
+    assert_eq!(info(&path, false).unwrap().totals.instructions, 3);
+}
+
+#[test]
+fn a_line_is_too_long_wherever_it_lies() {
+    for before in [0, 1, 40_000] {
+        let content = format!("{}#{}\n", "R 1000\n".repeat(before), "x".repeat(5000));
+        let (_directory, path) = file("input", content.as_bytes());
+        let read = open_any(&path, false).and_then(|mut source| drain(source.as_mut()));
+        let message = read.unwrap_err().to_string();
+        assert!(
+            message.contains(&format!("line {}: expected a line of at most 4096 bytes", before + 1)),
+            "{message}"
+        );
+    }
+}
+
+#[test]
 fn foreign_and_broken_input_is_named() {
     let cases: [(&[u8], &str); 8] = [
         (b"", "the file is empty"),
@@ -195,7 +245,7 @@ fn foreign_and_broken_input_is_named() {
         (b"hello\nworld\n", "no known trace"),
         (b"R 10 0\n", "line 1: expected an access of 1 to 16384 bytes, found 0"),
         (b"R 10 8\nR 10 99999\n", "line 2: expected an access of 1 to 16384 bytes"),
-        (b"R ffffffffffffffff 8\n", "line 1: expected a user-space address below 0x100000000000000"),
+        (b"R fedcba9876543210 8\n", "line 1: expected a user-space address below 0x100000000000000"),
         (b" L 10,8\n L zz,8\n", "line 2: expected `I  hex,size`"),
         (b"TERRA", "expected 20 bytes before the header, the file has 5"),
     ];

@@ -109,8 +109,39 @@ fn chunks_of_an_archive_are_read_in_the_order_of_their_names() {
 }
 
 #[test]
+fn members_are_in_the_order_of_their_numbers() {
+    let names: Vec<String> = (1..=11).map(|number| format!("part.{number}")).collect();
+    let lines: Vec<String> = (1..=11).map(|number| format!("R {:x} 8\n", number << 12)).collect();
+    let members: Vec<_> =
+        names.iter().zip(&lines).map(|(name, line)| (name.as_str(), line.as_bytes())).collect();
+    let (_, rows, _) = read(&archive(&members, zip::CompressionMethod::Stored));
+    let pages: Vec<u64> = rows.iter().map(|row| row.0 >> 12).collect();
+    assert_eq!(pages, (1..=11).collect::<Vec<u64>>());
+}
+
+#[test]
+fn streams_of_zlib_follow_each_other_and_records_that_begin_like_one_are_records() {
+    let zlib = |content: &[u8]| {
+        let mut stream = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
+        stream.write_all(content).unwrap();
+        stream.finish().unwrap()
+    };
+    let two = [zlib(b"R 1000 8\n"), zlib(b"W 2000 8\n")].concat();
+    assert_eq!(read(&two).1, [(0x1000, 8, Read, 1, None), (0x2000, 8, Store, 1, None)]);
+    let message = error(&[zlib(b"R 1000 8\n"), b"garbage".to_vec()].concat());
+    assert!(message.contains("after decompression"), "{message}");
+    // Times that begin as zlib's and gzip's files do.
+    for time in [0x178, 0x5e78, 0x9c78, 0xda78, 0x8b1f] {
+        let requests = oracle_general(&[(time, 77, 200, 2), (time + 1, 77, 200, -1)]);
+        assert_eq!(read(&requests).0, "oraclegeneral", "{time:#x}");
+    }
+}
+
+#[test]
 fn records_of_drmemtrace_that_cannot_be_are_named() {
     let with = |record| drmemtrace(&[&RECORDS[..3], &[record]].concat());
+    let message = error(&with((24, 4, 99)));
+    assert!(message.contains("expected records of process 21548 alone, found process 99"), "{message}");
     let message = error(&with((50, 0, 0)));
     assert!(message.contains("byte 36: expected a type of record from 0 to 49, found 50"), "{message}");
     let message = error(&with((0, 20_000, 0x1000)));
@@ -288,6 +319,13 @@ fn columns_are_found_by_their_names() {
     for text in texts {
         assert_eq!(read(text.as_bytes()), ("csv".to_owned(), expected.to_vec(), 64), "{text}");
     }
+    // A comma within quotes is the field's own, and of two quotes there one is meant.
+    let quoted = "\"key\",\"size\",op\n\"a,77,\"\"x\",\"100\",get\n\"a,77,y\",8,get\n\"a,77,\"\"x\",100,get\n\"a,77,y\",8,set\n";
+    assert_eq!(read(quoted.as_bytes()).1, expected);
+    // A key is the object where there is a row's number too; what is deleted is not accessed; a byte-order mark is passed over.
+    let keyed =
+        "\u{feff}id,key,size,type\n1,a,100,Read\n2,b,8,Read\n3,a,100,delete\n4,a,100,Read\n5,b,8,Write\n";
+    assert_eq!(read(keyed.as_bytes()).1, expected);
     let message = error(b"obj_id,obj_size\na,100\nb\n");
     assert!(message.contains("line 3: expected an object and its size in bytes, found \"b\""), "{message}");
     let message = error(b"obj_id,obj_size\na,-1\n");

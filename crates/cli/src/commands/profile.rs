@@ -62,12 +62,13 @@ pub fn run(arguments: Arguments) -> CommandResult {
     let terminal = Terminal::install();
     let settings = Settings::new(arguments.simulation.to_simulation(), &terminal);
     let name = input.name.clone();
-    let Profiled { hints, without_place, ending } =
+    let Profiled { hints, partial, without_place, ending } =
         profile(&job.design, input, provenance::own_command(), &settings)?;
     output::write_text(path, &hints.to_text())?;
     arguments.results.write_rows(&document(path, &hints), "sites")?;
     // Standard output belongs to the recorded program.
     table(&hints).iter().for_each(|line| progress::row(line));
+    partial.iter().for_each(|remark| progress::note(remark));
     let [unknown, several] = without_place;
     if unknown > 0 {
         progress::note(&format!(

@@ -9,7 +9,7 @@ use serde::Serialize;
 use terrace_model::text::two_columns;
 use terrace_sim::design::claims::{self, ClaimKind};
 use terrace_study::Progress;
-use terrace_study::reproduce::{Kept, Scoreboard, reproduce, select};
+use terrace_study::reproduce::{Kept, Scoreboard, check_names, reproduce, select};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -84,6 +84,9 @@ pub fn run(arguments: Arguments) -> CommandResult {
     let claims = select(&arguments.claim)?;
     let terminal = Terminal::install();
     let scoreboard = arguments.scoreboard.as_ref().map(open).transpose()?;
+    if scoreboard.is_some() {
+        check_names(&claims)?;
+    }
     let kept = Kept::of_this_program().filter(|_| !arguments.fresh);
     let result = reproduce(&claims, arguments.intervals, kept.as_ref(), &terminal)?;
     for failure in &result.failures {

@@ -267,7 +267,8 @@ impl Facts {
             ),
             (Fact::Known(threads), _) => unless(
                 format!(
-                    "end the other user of DAMON, such as damo; Terrace leaves it alone{}",
+                    "end the other user of DAMON, such as damo or another Terrace; one program has it at a time, \
+                     and Terrace leaves it alone{}",
                     self.or_by_entry_dropping()
                 ),
                 format!("DAMON is in use: nr_kdamonds is {threads}"),

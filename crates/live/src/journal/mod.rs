@@ -276,7 +276,12 @@ pub fn restore(kernel: &dyn Kernel, folder: &Path) -> io::Result<Restored> {
     // Against programs that change the pool of 1 GiB pages, and another `terrace restore`.
     let _lock = folder.lock(LOCK_TIMEOUT)?;
     let mut records = Vec::new();
-    for name in folder.names()?.into_iter().filter(|name| name.ends_with(".json")) {
+    // Somebody's results may lie beside the journals, which are named by process numbers.
+    let is_journal = |name: &String| {
+        name.strip_suffix(".json")
+            .is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    for name in folder.names()?.into_iter().filter(is_journal) {
         match Record::load(&folder, &name) {
             Ok(record) => records.push(record),
             Err(why) => restored.failed.push(why),

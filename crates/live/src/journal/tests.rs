@@ -115,6 +115,11 @@ fn a_file_that_is_no_journal_is_said_and_kept() {
     let restored = restore(&*bench.kernel, &bench.folder()).unwrap();
     assert!(restored.failed[0].contains("9.json is no journal of Terrace"), "{restored:?}");
     assert!(bench.folder().join("9.json").exists());
+    // Results that somebody put beside the journals are nobody's business here.
+    let folder = Folder::create(&bench.folder()).unwrap();
+    folder.remove("9.json").unwrap();
+    folder.write("results.json", "{}").unwrap();
+    assert!(restore(&*bench.kernel, &bench.folder()).unwrap().failed.is_empty());
 }
 
 /// What `restore` says of a journal that was not written by Terrace, and that nothing was changed by it.

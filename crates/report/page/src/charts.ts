@@ -109,13 +109,24 @@ export function barPanels(container: HTMLElement, panels: () => Panel[]): void {
   });
 }
 
+/** Width of a letter of a design's name, in pixels. */
+const LETTER = 7.4;
+
+/** A name of so many letters at most that keeps its end behind `@`, the share of fast memory, in which designs differ. */
+function shortened(name: string, letters: number): string {
+  const at = name.lastIndexOf("@");
+  if (at < 0 || name.length <= letters) return name;
+  const end = name.slice(at);
+  return `${name.slice(0, Math.max(1, letters - end.length - 1))}…${end}`;
+}
+
 function barOption(panel: Panel, width: number): echarts.EChartsCoreOption {
   const p = palette();
   const longest = Math.max(...panel.designs.map((name) => name.length)) * 8 + 6;
   const names = Math.min(longest, width < 380 ? 104 : 170);
   const { step, min, max } = scale(panel);
   const last = panel.series.length - 1;
-  const endWidth = Math.max(...panel.ends.map((text) => (text ?? "").length)) * 7 + 12;
+  const endWidth = Math.max(...panel.ends.map((text) => (text ?? "").length)) * 7.5 + 18;
   const series: unknown[] = panel.series.map((one, at) => ({
     type: "bar",
     name: one.name,
@@ -186,7 +197,10 @@ function barOption(panel: Panel, width: number): echarts.EChartsCoreOption {
         fontSize: 12.5,
         width: names,
         overflow: "truncate",
-        formatter: (name: string, index: number) => (panel.strong(index) ? `{strong|${name}}` : name),
+        formatter: (name: string, index: number) => {
+          const text = shortened(name, Math.floor(names / LETTER));
+          return panel.strong(index) ? `{strong|${text}}` : text;
+        },
         rich: { strong: { fontWeight: 700, fontSize: 12.5, color: p.text } },
       },
     },

@@ -37,6 +37,9 @@ export function percent(share: number): string {
   return `${p.toFixed(0)}%`;
 }
 
+/** `3.1%`, `12%`: for an axis, whose values next to each other must not read the same. */
+export const tenths = (share: number): string => `${(share * 100).toFixed(1)}%`;
+
 /** `+3.1%`: a tenth of a percent is what targets are stated in. */
 export function slowdown(share: number): string {
   const tenths = Math.round(share * 1000);

@@ -72,8 +72,18 @@ function facts(machine: Machine): [string, string][] {
     const sizes = of(machine, `translation.l2.array.${at}.sizes`).replace(/[[\]]/g, "");
     return entries === "" ? "" : `${entries} of ${sizes}${ways === "" || ways === "full" ? "" : ` (${ways} ways)`}`;
   });
+  const gpuCache = (level: string) => joined(of(machine, `gpu.${level}.capacity`), named(of(machine, `gpu.${level}.ways`), "ways"));
+  const sms = of(machine, "gpu.sms");
   const prefetcher = { true: "on", false: "off" }[of(machine, "cache.prefetcher.enabled")] ?? "";
+  const gpu: [string, string][] = sms === "" ? [] : [
+    ["GPU", joined(`${sms} SMs at ${of(machine, "gpu.frequency")}`, `${of(machine, "gpu.warps")} warps on each`)],
+    ["GPU's level-1 caches", gpuCache("l1")],
+    ["GPU's level-2 caches", joined(gpuCache("l2"), "in each slice")],
+    ["GPU's TLBs", named(of(machine, "gpu.tlb.entries"), "entries")],
+    ["cycles", "of the host's cores, whose clock all cycles and cycles per instruction here count"],
+  ];
   return [
+    ...gpu,
     ["cores", joined([of(machine, "core.count"), of(machine, "core.frequency")].filter((part) => part !== "").join(" at "), of(machine, "core.model.kind"))],
     ["window", named(of(machine, "core.reorder_buffer"), "instructions")],
     tlb("l1d", "level-1 data TLB"),

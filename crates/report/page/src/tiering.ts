@@ -3,12 +3,12 @@
 import { barPanels, tradePanels, type Trade } from "./charts";
 import { type PolicyWork, type Report, type Run, type Tiering, inputNames, isLive } from "./data";
 import { h, legend, section, segmented } from "./dom";
-import { bytes, exact, percent, seconds, slowdown } from "./format";
+import { bytes, exact, percent, seconds, slowdown, tenths } from "./format";
 import { runsOf, whenShown } from "./sections";
 import { type Column, WHICH_RUN, costOfMoves, scroll, sortable } from "./tables";
 import { onSchemeChange, palette } from "./theme";
 
-const SYMBOLS = ["circle", "diamond", "triangle", "rect", "roundRect", "pin"];
+const SYMBOLS = ["circle", "diamond", "triangle", "rect", "emptyCircle", "emptyDiamond"];
 
 type Placed = Run & { tiering: Tiering };
 
@@ -68,8 +68,8 @@ function trade(report: Report, placed: Placed[], fastest: string, costs: boolean
               facts: facts(run.tiering, fastest),
             })),
           })),
-          x: { name: mode === "cost" ? `cost of the memory, all ${fastest} = 100%` : `memory in use that is ${fastest}`, format: percent },
-          y: { name: "slowdown", format: percent },
+          x: { name: mode === "cost" ? `cost of the memory, all ${fastest} = 100%` : `memory in use that is ${fastest}`, format: tenths },
+          y: { name: "slowdown", format: tenths },
           description: `${input}: ` + runs.map((run) => `${run.design} ${slowdown(run.tiering.slowdown!)} at ${percent(measure(run)!)}`).join(", "),
         };
       }).filter((panel) => panel.series.some((one) => one.points.length > 0));
@@ -81,7 +81,7 @@ function trade(report: Report, placed: Placed[], fastest: string, costs: boolean
   });
   whenShown(draw);
   onSchemeChange(() => key.childElementCount > 0 && draw());
-  return h("div", { class: "block" }, h("h3", {}, "Slowdown against fast memory"), h("p", { class: "measure" }, "Lower left is better. The dashed line joins what nothing else beats in both."), h("div", { class: "controls" }, costs ? modes : null, key), panels);
+  return h("div", { class: "block" }, h("h3", {}, "Slowdown against fast memory"), h("p", { class: "measure" }, "Lower left is better. The dashed line joins what nothing else beats in both; a percentage point of the memory counts as no difference."), h("div", { class: "controls" }, costs ? modes : null, key), panels);
 }
 
 function facts(tiering: Tiering, fastest: string): [string, string][] {

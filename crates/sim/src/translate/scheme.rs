@@ -220,7 +220,7 @@ pub trait TlbSet: Debug {
     /// Hits and misses.
     fn counters(&self) -> TlbCounters;
 
-    /// Keeps co-tags beside all entries from now on. `notify_evicted`: [`TlbSet::take_evicted`] is asked.
+    /// Keeps co-tags beside all entries from now on. `tells_evicted`: [`TlbSet::take_evicted`] is asked.
     fn keep_co_tags(&mut self, _tells_evicted: bool) {}
     /// The next fill is made from the page-table entry at this address.
     fn set_source(&mut self, _entry: PhysAddr) {}
@@ -278,7 +278,7 @@ pub trait Translation: Debug + Sized + 'static {
     const RUNS_IN_VM: bool = false;
     /// What a design sets instead of a virtual machine with such a table, and why.
     const INSTEAD_OF_VM: Option<&'static str> = None;
-    /// Where translation stands in that case.
+    /// Where translation stands under virtual caches.
     const LAST_LEVEL: LastLevel = LastLevel::Waits;
     /// Whether the kernel's page tables are what hardware reads, so that changes of entries are stores. Where they are not,
     /// they only record what memory stands behind what.

@@ -19,7 +19,7 @@ pub struct TlbCounters {
     pub l1_misses: [u64; 3],
     /// Level-2 hits.
     pub l2_hits: u64,
-    /// Level-2 misses: walks.
+    /// Level-2 misses: walks, where the scheme has nothing else that answers them.
     pub l2_misses: u64,
 }
 
@@ -260,7 +260,7 @@ impl Tlbs {
         Some(hit)
     }
 
-    /// Counts the misses of both levels and fills both with what the walk found.
+    /// Counts the misses of both levels and fills both with what the walk found, or whatever else answered.
     #[inline]
     pub fn fill_after_walk(&mut self, space: SpaceId, addr: VirtAddr, hit: TlbHit) {
         let size = hit.size.index();

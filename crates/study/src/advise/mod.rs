@@ -1,5 +1,6 @@
 //! How much of a program's memory can be slow, under which policy, and what that saves.
 
+mod remarks;
 mod result;
 mod search;
 mod text;
@@ -10,7 +11,7 @@ use self::search::Search;
 use crate::bench::{Bench, Trial};
 use crate::defaults;
 use crate::designs::{Changes, Job, Setting};
-use crate::figures::{self, percent, tenth};
+use crate::figures::percent;
 use crate::input::Input;
 use crate::periods::{self, FEW_PERIODS};
 use crate::run;
@@ -300,12 +301,18 @@ impl Question<'_> {
             policy: policy.to_owned(),
             fast_capacity_share: share,
             fast_capacity_bytes: (resident.0 as f64 * share) as u64,
+            slow_capacity_bytes: resident.0 - (resident.0 as f64 * share) as u64,
             slow_share,
             slow_bytes: trial.tiering.tiers[1..].iter().map(|tier| tier.mean_bytes).sum(),
             slowdown: trial.slowdown(),
             slowdown_interval: None,
             cost: trial.tiering.cost,
             saving: trial.tiering.cost.map(|cost| 1.0 - cost),
+            capacity_saving: trial.tiering.cost.map(|cost| {
+                // What a byte of slow memory costs, as the slower tiers were used.
+                let saved_of_a_byte = if slow_share > 0.0 { (1.0 - cost) / slow_share } else { 0.0 };
+                (1.0 - share) * saved_of_a_byte
+            }),
         }
     }
 
@@ -349,93 +356,6 @@ impl Question<'_> {
     fn hints_of(&self, policy: &str) -> Option<&Trained> {
         let job = self.asked.job(policy, 1.0, Bytes::gib(1), 1).ok()?;
         self.asked.hints.as_ref().filter(|_| first_pass::takes_hints(&job.design.design))
-    }
-
-    /// What is known to be uncertain, most serious first.
-    fn remarks(
-        &self,
-        policies: &[PolicyAdvice],
-        advice: Option<&Placement>,
-        seeds: &[Seed],
-        all_fast: &RunRecord,
-        input: &Input,
-        live: bool,
-    ) -> Vec<String> {
-        let mut remarks = Vec::new();
-        let short: Vec<&PolicyAdvice> =
-            policies.iter().filter(|policy| policy.periods.is_some_and(|n| n < FEW_PERIODS)).collect();
-        if let Some(fewest) = short.iter().filter_map(|policy| policy.periods).min_by(f64::total_cmp) {
-            let names: Vec<&str> = short.iter().map(|policy| policy.policy.as_str()).collect();
-            let longer = periods::longer("record more", self.asked.changes.time_scale, fewest);
-            remarks.push(format!(
-                "Too short: {} are simulated, fewer than {FEW_PERIODS} periods of {}. That says nothing of them in the \
-                 long run; {longer}.",
-                figures::time(all_fast.seconds_simulated),
-                names.join(", "),
-            ));
-        }
-        if let Some(advice) = advice {
-            let below = policies.iter().find(|policy| policy.policy == advice.policy);
-            remarks.push(match below.and_then(|policy| Some((policy.too_small_share, policy.too_small_slowdown?))) {
-                Some((share, slowdown)) => format!(
-                    "Search: in steps of {}; {} with {} of the memory fast is {} slower. More fast memory is taken never \
-                     to be slower.",
-                    percent(self.asked.resolution),
-                    advice.policy,
-                    percent(share),
-                    tenth(slowdown),
-                ),
-                None => format!("Search: {} was the least that was tried.", percent(self.asked.resolution)),
-            });
-            let worst = seeds.iter().map(|seed| seed.slowdown).fold(f64::NEG_INFINITY, f64::max);
-            let least = seeds.iter().map(|seed| seed.slowdown).fold(f64::INFINITY, f64::min);
-            let whose = if input.reseeded(1).is_some() { "workload and policy" } else { "the policy" };
-            if seeds.len() > 1 {
-                let over = seeds.iter().filter(|seed| seed.slowdown > self.asked.slowdown).count();
-                let consequence = match over {
-                    0 => String::new(),
-                    n => format!(" {n} of them are over what is tolerated: take a step more fast memory."),
-                };
-                remarks.push(format!(
-                    "Seeds: {} to {} slower over {} seeds of {whose}.{consequence}",
-                    tenth(least),
-                    tenth(worst),
-                    seeds.len()
-                ));
-            }
-            if let Some([low, high]) = advice.slowdown_interval {
-                let consequence = match high > self.asked.slowdown {
-                    true => " The upper end is over what is tolerated: take more fast memory to be sure.",
-                    false => "",
-                };
-                remarks.push(format!(
-                    "Interval: with assumed constants at the ends of their spread, and the seeds, the slowdown {}.{consequence}",
-                    match tenth(low) == tenth(high) {
-                        true => format!("stays {}", tenth(low)),
-                        false => format!("lies between {} and {}", tenth(low), tenth(high)),
-                    },
-                ));
-            }
-            if input.reseeded(1).is_none() {
-                let recorded = if live { "one recording" } else { "one trace" };
-                remarks.push(format!(
-                    "Input: {recorded}; another run of the program may differ, and is not in this."
-                ));
-            }
-        }
-        if let Some(time_scale) = Some(self.asked.changes.time_scale).filter(|time_scale| *time_scale > 1) {
-            remarks.push(format!(
-                "Time scale: the policies' periods are divided by {time_scale}, so the run stands for one {time_scale} times as \
-                 long, and what they do per period weighs {time_scale} times as much."
-            ));
-        }
-        if all_fast.scale > 1 {
-            remarks.push(format!(
-                "Scaled: capacities, TLB reach and periods are divided by {}.",
-                all_fast.scale
-            ));
-        }
-        remarks
     }
 }
 

@@ -55,6 +55,8 @@ pub struct Placement {
     pub fast_capacity_share: f64,
     /// Size of the fastest tier in bytes.
     pub fast_capacity_bytes: u64,
+    /// What is resident at most and does not fit the fastest tier, in bytes: the slow memory that is needed.
+    pub slow_capacity_bytes: u64,
     /// Share of the memory in use that is slow, averaged over time.
     pub slow_share: f64,
     /// Memory in use that is slow, averaged over time, in bytes.
@@ -68,6 +70,9 @@ pub struct Placement {
     pub cost: Option<f64>,
     /// What is saved of that price.
     pub saving: Option<f64>,
+    /// What is saved of the price of all that is resident at most, where the fastest tier's size is bought and the rest as
+    /// slow memory, shared by the slower tiers as they were used; negative where slow memory is dearer.
+    pub capacity_saving: Option<f64>,
 }
 
 /// What came of one policy.

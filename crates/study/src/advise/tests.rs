@@ -49,12 +49,14 @@ fn advice(fast_share: f64, slowdown: f64, interval: Option<[f64; 2]>) -> MemoryA
         policy: "ambix".to_owned(),
         fast_capacity_share: fast_share,
         fast_capacity_bytes: (fast_share * 64.0) as u64 * 1024 * 1024,
+        slow_capacity_bytes: ((1.0 - fast_share) * 64.0) as u64 * 1024 * 1024,
         slow_share: 1.0 - fast_share,
         slow_bytes: (1.0 - fast_share) * 64.0 * 1024.0 * 1024.0,
         slowdown,
         slowdown_interval: interval,
         cost: None,
         saving: None,
+        capacity_saving: None,
     };
     MemoryAdvice {
         input: "app".to_owned(),
@@ -81,8 +83,16 @@ fn the_headline_says_faster_and_slower_and_where_nothing_can_be_slow() {
         assert!(text.contains(part), "{text}");
     };
     says(&advice(0.5, 0.02, Some([0.01, 0.03])), "with 32.00 MiB fast: 2.0% slower (1.0% to 3.0%).");
-    says(&advice(0.5, -0.001, None), "50% of the memory in use can be slow (32.00 MiB), under ambix");
+    says(&advice(0.5, -0.001, None), "50% of the memory can be slow (32.00 MiB of 64.00 MiB), under ambix");
     says(&advice(0.5, -0.001, None), "with 32.00 MiB fast: 0.1% faster.");
-    let none = "None of the memory can be slow: of these policies ambix comes nearest, and takes all of it fast (64.00 MiB): 0.0% slower.";
+    let none = "Less than 5% of the memory can be slow, the step of the search: of these policies ambix comes nearest, and takes all of it fast (64.00 MiB): 0.0% slower.";
     says(&advice(1.0, 0.0, None), none);
+    let mut priced = advice(0.75, 0.02, None);
+    for (saving, said) in [
+        (0.125, "; it saves 12.5% of the memory's price."),
+        (-0.125, "; it adds 12.5% to the memory's price."),
+    ] {
+        priced.advice.as_mut().unwrap().capacity_saving = Some(saving);
+        says(&priced, said);
+    }
 }

@@ -34,19 +34,24 @@ impl MemoryAdvice {
         match &self.advice {
             // The least that is enough is all of it.
             Some(best) if best.fast_capacity_share >= 1.0 => say(&format!(
-                "None of the memory can be slow: of these policies {} comes nearest, and takes all of it fast ({}): {}.",
+                "Less than {} of the memory can be slow, the step of the search: of these policies {} comes nearest, and takes all of \
+                 it fast ({}): {}.",
+                percent(self.uncertainty.resolution),
                 best.policy,
                 mebibytes(best.fast_capacity_bytes as f64),
                 slower(best.slowdown, best.slowdown_interval),
             )),
             Some(best) => {
-                let saving = best.saving.map_or(String::new(), |saving| {
-                    format!("; it saves {} of the memory's price", tenth(saving))
+                let saving = best.capacity_saving.map_or(String::new(), |saving| {
+                    let verb = if saving < 0.0 { "adds" } else { "saves" };
+                    let to = if saving < 0.0 { "to" } else { "of" };
+                    format!("; it {verb} {} {to} the memory's price", tenth(saving.abs()))
                 });
                 say(&format!(
-                    "{} of the memory in use can be slow ({}), under {} with {} fast: {}{saving}.",
-                    percent((best.slow_share * 100.0).round() / 100.0),
-                    mebibytes(best.slow_bytes),
+                    "{} of the memory can be slow ({} of {}), under {} with {} fast: {}{saving}.",
+                    percent(1.0 - best.fast_capacity_share),
+                    mebibytes(best.slow_capacity_bytes as f64),
+                    mebibytes(self.resident_bytes as f64),
                     best.policy,
                     mebibytes(best.fast_capacity_bytes as f64),
                     slower(best.slowdown, best.slowdown_interval),
@@ -104,8 +109,9 @@ fn table(advice: &MemoryAdvice) -> String {
         out.push_str(line.chars().take(80).collect::<String>().trim_end());
         out.push('\n');
     }
-    out + "fast tier: its size over what is resident; slow: of the memory in use, averaged\n\
-           over time; one less: the slowdown with a step less; never: too slow with all\n"
+    out + "fast tier: its size over what is resident; slow, cost: of the memory in use,\n\
+           averaged over time; one less: the slowdown with a step less; never: too slow\n\
+           with all\n"
 }
 
 /// Periods that the run holds.

@@ -24,7 +24,7 @@ fn drawn_mixes_are_the_same_everywhere() {
         let built_in = drawn(number);
         assert_eq!(built_in.programs.len(), 16);
         // The mix needs no recording, and 16 of its programs fill 128 MiB but for a few.
-        let mix = parse(&built_in.name).unwrap();
+        let mix = parse(&built_in.name, false).unwrap();
         let mut bytes = 0;
         for program in &built_in.programs {
             assert!(program.contains(','), "{program}");
@@ -67,7 +67,7 @@ fn words_name_programs_with_their_parameters() {
     let path = folder.path().join("app.trace");
     crate::record::write_trace(Input::workload(STREAM).unwrap(), &path, &Silent).unwrap();
     let word = format!("{GUPS},{},milc,workload:lbm,iterations=1,gups,seed=3", path.display());
-    let mix = parse(&word).unwrap();
+    let mix = parse(&word, false).unwrap();
     let names: Vec<&str> = mix.programs().iter().map(|program| program.name.as_str()).collect();
     assert_eq!(names, ["gups", "app", "milc", "lbm", "gups-2"]);
     let words: Vec<String> = mix.programs().iter().map(|program| program.words().join(" ")).collect();
@@ -75,12 +75,12 @@ fn words_name_programs_with_their_parameters() {
     assert_eq!(words[2], "--suite milc");
     assert_eq!(words[3], "--workload lbm,iterations=1");
     assert_eq!((mix.name.as_str(), mix.words()), ("mix of 5", vec!["--mix".to_owned(), word]));
-    assert_eq!(parse("gups,bfs").unwrap().name, "gups+bfs");
+    assert_eq!(parse("gups,bfs", false).unwrap().name, "gups+bfs");
 }
 
 #[test]
 fn wrong_words_say_what_is_wrong() {
-    let said = |word: &str| match parse(word) {
+    let said = |word: &str| match parse(word, false) {
         Ok(_) => panic!("{word} is a mix"),
         Err(error) => error.to_string(),
     };
@@ -102,7 +102,7 @@ fn wrong_words_say_what_is_wrong() {
 
 fn compare(designs: &[&str], mixes: &[&str]) -> crate::ComparisonResult {
     let study = Comparison::new(designs.iter().copied()).machine("zen4-cxl").intervals(false);
-    mixes.iter().fold(study, |study, mix| study.input(parse(mix).unwrap())).run(&Silent).unwrap()
+    mixes.iter().fold(study, |study, mix| study.input(parse(mix, false).unwrap())).run(&Silent).unwrap()
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn programs_of_several_mixes_run_alone_once() {
     let mixes = [format!("{GUPS},{STREAM}"), format!("{STREAM},{GUPS},bfs,scale=8")];
     let changes = crate::Changes { machine: Some("zen4-cxl".to_owned()), ..crate::Changes::default() };
     let jobs: Vec<Job> = ["native-4k", "native-2m"].map(|name| changes.resolve(name, None).unwrap()).into();
-    let inputs: Vec<_> = mixes.iter().map(|mix| (parse(mix).unwrap(), jobs.clone())).collect();
+    let inputs: Vec<_> = mixes.iter().map(|mix| (parse(mix, false).unwrap(), jobs.clone())).collect();
     let mut alone = Alone::of(&inputs, Fidelity::Full).unwrap();
     assert_eq!(alone.wants.len(), 2 * (2 + 3));
     let runs: Vec<usize> = alone.take().iter().map(|(_, jobs)| jobs.len()).collect();
@@ -162,7 +162,7 @@ fn programs_of_several_mixes_run_alone_once() {
 fn speed_ups_of_mixes_have_intervals() {
     let result = Comparison::new(["native-4k", "all-slow"])
         .machine("zen4-cxl")
-        .input(parse(&format!("{GUPS},{STREAM}")).unwrap())
+        .input(parse(&format!("{GUPS},{STREAM}"), false).unwrap())
         .run(&Silent)
         .unwrap();
     assert_eq!(result.failures, Vec::<String>::new());
@@ -173,7 +173,7 @@ fn speed_ups_of_mixes_have_intervals() {
 
 #[test]
 fn a_policy_that_looks_twice_is_refused() {
-    let study = Comparison::new(["annotated"]).input(parse("gups,bfs").unwrap());
+    let study = Comparison::new(["annotated"]).input(parse("gups,bfs", false).unwrap());
     let error = study.check().unwrap_err().to_string();
     assert!(error.contains("looks at its input twice") && error.contains("--hints FILE"), "{error}");
 }

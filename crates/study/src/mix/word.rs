@@ -14,17 +14,17 @@ const NAMED_PROGRAMS: usize = 4;
 
 /// The mix that `word` names: a [bundle](super::bundles()), or programs separated by commas, each a program of the suite, a
 /// workload or a trace. What has an equals sign is a parameter of the workload before it. `suite:`, `workload:` and
-/// `trace:` before a name say which is meant.
+/// `trace:` before a name say which is meant. Of damaged traces, `salvage` reads what is whole.
 ///
 /// # Errors
 /// What does not exist, and inputs that no mix can have.
-pub fn parse(word: &str) -> Result<Input, Error> {
+pub fn parse(word: &str, salvage: bool) -> Result<Input, Error> {
     if let Some(bundle) = bundles::find(word)? {
         // Programs with parameters are workloads.
         if bundle.programs.iter().any(|program| !program.contains(',')) {
             check_recordings(&bundle, &Suite::of_user()?)?;
         }
-        return Input::mix(&bundle.name, word, inputs(bundle.programs.iter().map(String::as_str))?);
+        return Input::mix(&bundle.name, word, inputs(bundle.programs.iter().map(String::as_str), salvage)?);
     }
     let mut programs: Vec<String> = Vec::new();
     for one in word.split(',').map(str::trim) {
@@ -48,7 +48,7 @@ pub fn parse(word: &str) -> Result<Input, Error> {
             programs.len()
         )));
     }
-    let inputs = inputs(programs.iter().map(String::as_str))?;
+    let inputs = inputs(programs.iter().map(String::as_str), salvage)?;
     let names: Vec<&str> = inputs.iter().map(|input| input.name.as_str()).collect();
     let name = match names.len() <= NAMED_PROGRAMS {
         true => names.join("+"),
@@ -81,12 +81,12 @@ fn is_parameter(text: &str) -> bool {
     text.split_once('=').is_some_and(|(key, _)| !key.contains('/') && !key.contains(':'))
 }
 
-fn inputs<'a>(programs: impl Iterator<Item = &'a str>) -> Result<Vec<Input>, Error> {
-    programs.map(input).collect()
+fn inputs<'a>(programs: impl Iterator<Item = &'a str>, salvage: bool) -> Result<Vec<Input>, Error> {
+    programs.map(|word| input(word, salvage)).collect()
 }
 
 /// One program.
-fn input(word: &str) -> Result<Input, Error> {
+fn input(word: &str, salvage: bool) -> Result<Input, Error> {
     let workloads = terrace_workload::all();
     let (name, has_parameters) = word.split_once(',').map_or((word, false), |(name, _)| (name, true));
     if let Some(name) = word.strip_prefix("suite:") {
@@ -96,7 +96,7 @@ fn input(word: &str) -> Result<Input, Error> {
         return Input::workload(spec);
     }
     if let Some(path) = word.strip_prefix("trace:") {
-        return Input::trace(Path::new(path), false);
+        return Input::trace(Path::new(path), salvage);
     }
     let suite = entries();
     if !has_parameters && suite.iter().any(|entry| entry.name == name) {
@@ -106,7 +106,7 @@ fn input(word: &str) -> Result<Input, Error> {
         return Input::workload(word);
     }
     if Path::new(word).exists() {
-        return Input::trace(Path::new(word), false);
+        return Input::trace(Path::new(word), salvage);
     }
     let bundles = bundles();
     let known = suite.iter().map(|entry| entry.name.as_str());

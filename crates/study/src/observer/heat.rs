@@ -1,5 +1,6 @@
 //! The heat map: accesses by address (rows) and time (columns), the untouched parts of the address space left out.
 
+use std::collections::BTreeMap;
 use terrace_model::AddressRange;
 use terrace_report::{HeatMap, HeatRow};
 
@@ -18,7 +19,7 @@ const PAGE: u64 = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Sample(u64);
 
-/// A range of addresses with a name. Of the ranges over a row the largest overlap times `weight` names it.
+/// A range of addresses with a name. A row is named by what most of its samples lie in, each counted `weight` times.
 #[derive(Clone, Debug)]
 pub(super) struct NamedRange {
     pub process: u32,
@@ -69,13 +70,13 @@ pub(super) fn build<'a>(
     sample_every: u64,
     named: impl Iterator<Item = &'a NamedRange>,
 ) -> HeatMap {
-    let mut pages: Vec<(u32, u64)> =
-        bins.iter().flatten().map(|sample| (sample.process(), sample.address() & !(PAGE - 1))).collect();
-    pages.sort_unstable();
+    let mut places: Vec<(u32, u64)> =
+        bins.iter().flatten().map(|sample| (sample.process(), sample.address())).collect();
+    places.sort_unstable();
     let named: Vec<&NamedRange> = named.collect();
-    let mut rows = rows_of(&regions_of(&pages));
+    let mut rows = rows_of(&regions_of(&places));
     for row in &mut rows {
-        row.name = name_of(row, &named);
+        row.name = name_of(row, &named, &places);
     }
 
     let mut reads = vec![vec![0; bins.len()]; rows.len()];
@@ -94,12 +95,13 @@ pub(super) fn build<'a>(
     HeatMap { accesses_per_bin, sample_every, rows, reads, writes }
 }
 
-/// Joins the sorted pages into regions, across the smallest gap that leaves at most [`REGIONS`] of them.
-fn regions_of(pages: &[(u32, u64)]) -> Vec<Region> {
+/// Joins the pages of sorted places into regions, across the smallest gap that leaves at most [`REGIONS`] of them.
+fn regions_of(places: &[(u32, u64)]) -> Vec<Region> {
     let mut gap = SMALLEST_GAP;
     loop {
         let mut regions: Vec<Region> = Vec::new();
-        for &(process, page) in pages {
+        for &(process, address) in places {
+            let page = address & !(PAGE - 1);
             match regions.last_mut() {
                 Some(last) if last.process == process && page <= last.end.saturating_add(gap) => {
                     last.end = last.end.max(page + PAGE);
@@ -140,15 +142,37 @@ fn rows_of(regions: &[Region]) -> Vec<HeatRow> {
     rows
 }
 
-fn name_of(row: &HeatRow, named: &[&NamedRange]) -> String {
-    let end = row.start + row.bytes;
-    let overlap = |n: &NamedRange| end.min(n.range.end().0).saturating_sub(row.start.max(n.range.start.0));
-    named
-        .iter()
-        .filter(|n| n.process == row.process && overlap(n) > 0)
-        .max_by_key(|n| overlap(n).saturating_mul(n.weight))
-        .map(|n| n.name.clone())
-        .unwrap_or_default()
+/// The name of what most samples of a row lie in; empty where that is memory without a name. `places` are those of all
+/// samples, sorted.
+fn name_of(row: &HeatRow, named: &[&NamedRange], places: &[(u32, u64)]) -> String {
+    let (first, end) = (row.start, row.start + row.bytes);
+    // A name's first line may begin before it.
+    let samples = |from: u64, until: u64| {
+        let before = |address: u64| places.partition_point(|place| *place < (row.process, address & !63));
+        before(until) - before(from)
+    };
+    let over = |range: &NamedRange| (first.max(range.range.start.0), end.min(range.range.end().0));
+    let mut pieces: Vec<(u64, u64)> = Vec::new();
+    let mut scores: BTreeMap<&str, u64> = BTreeMap::new();
+    for range in named.iter().filter(|range| range.process == row.process) {
+        let (from, until) = over(range);
+        if from < until {
+            pieces.push((from, until));
+            *scores.entry(&range.name).or_default() += samples(from, until) as u64 * range.weight;
+        }
+    }
+    pieces.sort_unstable();
+    let (mut covered, mut reached) = (0, first);
+    for (from, until) in pieces {
+        let from = from.max(reached);
+        if from < until {
+            covered += samples(from, until);
+            reached = until;
+        }
+    }
+    let unnamed = samples(first, end).saturating_sub(covered);
+    let best = scores.into_iter().max_by_key(|(_, score)| *score);
+    best.filter(|_| unnamed <= covered).map(|(name, _)| name.to_owned()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -182,6 +206,29 @@ mod tests {
         assert_eq!((first.start, first.name.as_str()), (0x1000_0000, "table"));
         assert_eq!((last.start, last.bytes, last.name.as_str()), (0x7fff_ffff_e000, PAGE, ""));
         assert_eq!(map.writes.last().unwrap(), &[0, 1]);
+    }
+
+    #[test]
+    fn a_row_is_named_by_what_is_accessed_in_it() {
+        let named = |from: u64, pages: u64, name: &str, weight| NamedRange {
+            process: 0,
+            range: AddressRange::new(from, pages * PAGE),
+            name: name.to_owned(),
+            weight,
+        };
+        // A large area without a name, and a library right behind it of which one page is read once.
+        let (area, library) = (0x1000_0000, 0x1000_0000 + 800 * PAGE);
+        let mut samples: Vec<Sample> =
+            (0..4000).map(|at| Sample::new(0, area + at % 800 * PAGE, false)).collect();
+        samples.push(Sample::new(0, library, false));
+        let map = build(&[samples.clone()], 4001, 1, [&named(library, 32, "libgcc", 1)].into_iter());
+        let of =
+            |name: &str| map.rows.iter().filter(|row| row.name == name).map(|row| row.bytes).sum::<u64>();
+        assert_eq!(of(""), 801 * PAGE, "{:?}", map.rows);
+        // A structure within the heap names what is accessed there, and the heap the rest.
+        let ranges = [named(area, 801, "[heap]", 1), named(area, 400, "table", 2)];
+        let map = build(&[samples], 4001, 1, ranges.iter());
+        assert_eq!((map.rows[0].name.as_str(), map.rows.last().unwrap().name.as_str()), ("table", "[heap]"));
     }
 
     proptest! {

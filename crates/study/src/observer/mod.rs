@@ -19,6 +19,9 @@ use terrace_model::AddressRange;
 use terrace_report::{HeatMap, InputSummary};
 use terrace_trace::{AccessKind, Batch, Event, Header, MapKind, demangled};
 
+/// Bytes of a page.
+const PAGE: u64 = 4096;
+
 /// Time bins; when all are full, pairs merge.
 const BINS: usize = 256;
 /// Samples in a bin at most.
@@ -46,6 +49,8 @@ const NAMED_ALLOCATION_BYTES: u64 = 64 << 10;
 #[derive(Debug)]
 pub struct InputObserver {
     position: u64,
+    /// The page uses of a batch that has accesses over the border of a page.
+    uses: Vec<u64>,
     writes: u64,
     instructions: u64,
     /// Process of each stream; `None` for a stream that has not appeared.
@@ -79,6 +84,7 @@ impl InputObserver {
             instructions: 0,
             process_of: Vec::new(),
             pages: PageSample::new(),
+            uses: Vec::new(),
             bins: Vec::new(),
             accesses_per_bin: FIRST_BIN,
             stride: 1,
@@ -104,7 +110,7 @@ impl InputObserver {
         let process = *self.process_of[stream].get_or_insert(0);
         self.instructions += batch.instruction_count();
         self.writes += count_writes(&batch.kind);
-        self.pages.add(&batch.addr, u64::from(process));
+        self.use_pages(batch, u64::from(process));
 
         let end = self.position + batch.len() as u64;
         while self.chosen < end {
@@ -113,6 +119,24 @@ impl InputObserver {
             self.sample(sample);
         }
         self.position = end;
+    }
+
+    /// An access that crosses the border of a page is a use of both.
+    fn use_pages(&mut self, batch: &Batch, process: u64) {
+        let crosses = |addr: u64, size: u8| addr % PAGE + u64::from(size) > PAGE;
+        let any =
+            batch.addr.iter().zip(&batch.size).fold(false, |any, (addr, size)| any | crosses(*addr, *size));
+        if !any {
+            return self.pages.add(&batch.addr, process);
+        }
+        self.uses.clear();
+        for (&addr, &size) in batch.addr.iter().zip(&batch.size) {
+            self.uses.push(addr);
+            if crosses(addr, size) {
+                self.uses.push(addr + u64::from(size) - 1);
+            }
+        }
+        self.pages.add(&self.uses, process);
     }
 
     /// The summary under the name that runs refer to.
@@ -134,7 +158,7 @@ impl InputObserver {
             instructions: self.instructions,
             threads: self.process_of.iter().flatten().count() as u64,
             processes: processes.len() as u64,
-            footprint_bytes: self.pages.count() * 4096,
+            footprint_bytes: self.pages.count() * PAGE,
             footprint_is_estimate: self.pages.is_estimate(),
             heat,
             reuse: self.pages.curves(),

@@ -157,7 +157,7 @@ impl PageSample {
             self.recency.remove(page.position);
             self.uses.reused(group_of(hash), between, begin - page.last, weight);
         } else {
-            self.uses.first(group_of(hash), weight);
+            self.uses.first(group_of(hash), begin + 1, weight);
             self.pages += 1;
         }
         let position = self.recency.push(slot as u32);

@@ -3,7 +3,8 @@
 //! Memory of *n* pages that keeps those used last (LRU) has a page when fewer than *n* others were used since its last use:
 //! the uses at each distance give the misses of every size at once (Mattson, Gecsei, Slutz and Traiger, IBM Systems Journal
 //! 1970). The pages used in the last *t* accesses are those whose next use, or the end, is at most *t* accesses away: the
-//! times between uses give the mean working set of every window at once (Denning and Schwartz, CACM 1972).
+//! times between uses give the mean working set of every window at once (Denning and Schwartz, CACM 1972). That is the mean
+//! over whole windows: what windows would have that began before the input is taken off by the times of first uses.
 //!
 //! Pages of the sample are in sixteen groups by their hash. How far the groups differ tells the standard error.
 
@@ -31,6 +32,9 @@ pub(super) struct Uses {
     /// Uses by the number of other pages used since the last one; first uses have none.
     distances: Counts<u64>,
     first: [u64; GROUPS],
+    /// Pages by the number of the access that used them first, counted from 1, and the sum of these numbers.
+    begins: Counts<u64>,
+    begin_sums: Counts<f64>,
     /// Uses by the accesses until the next one, and the sum of these accesses.
     times: Counts<u64>,
     spans: Counts<f64>,
@@ -48,6 +52,8 @@ impl Uses {
             repeats: 0,
             distances: Counts::new(),
             first: [0; GROUPS],
+            begins: Counts::new(),
+            begin_sums: Counts::new(),
             times: Counts::new(),
             spans: Counts::new(),
         }
@@ -58,9 +64,12 @@ impl Uses {
         self.repeats += accesses;
     }
 
-    /// A page's first use, which stands for those of `weight` pages.
-    pub(super) fn first(&mut self, group: usize, weight: u64) {
+    /// A page's first use, by the access of this number counted from 1, which stands for those of `weight` pages.
+    pub(super) fn first(&mut self, group: usize, number: u64, weight: u64) {
         self.first[group] += weight;
+        let bucket = bucket_of(number);
+        self.begins.0[group][bucket] += weight;
+        self.begin_sums.0[group][bucket] += (number * weight) as f64;
     }
 
     /// A use after `between` other pages and `time` accesses.
@@ -95,12 +104,15 @@ impl Uses {
             curves.miss_ratio.push((misses / all).clamp(0.0, 1.0));
             curves.miss_ratio_error = curves.miss_ratio_error.max(error * error_share / all);
         }
-        for window in sizes(least_window, accesses) {
+        for window in sizes(least_window, accesses).filter(|window| *window < accesses) {
             let (sum, error) = self.working_set(window, accesses);
+            let windows = (accesses - window + 1) as f64;
             curves.window_accesses.push(window);
-            curves.working_set_bytes.push(sum / all * PAGE as f64);
+            curves.working_set_bytes.push(sum / windows * PAGE as f64);
             curves.working_set_error = curves.working_set_error.max(error * error_share / sum);
         }
+        curves.window_accesses.push(accesses);
+        curves.working_set_bytes.push((pages * PAGE) as f64);
         curves
     }
 
@@ -113,13 +125,17 @@ impl Uses {
         })
     }
 
-    /// The pages of the last `window` accesses, summed over all accesses, and the standard error.
+    /// The pages of `window` accesses, a bucket's lowest value, summed over all windows that lie within the input, and the
+    /// standard error.
     fn working_set(&self, window: u64, accesses: u64) -> (f64, f64) {
         let at_least = bucket_of(window);
         let (sum, error) = sum_and_error(|group| {
             let near: f64 = self.spans.0[group][..at_least].iter().sum();
             let far: u64 = self.times.0[group][at_least..].iter().sum();
-            near + (far * window) as f64
+            // Windows that end before access number `window` are not whole: a page is in those from its first use on.
+            let began: u64 = self.begins.0[group][..at_least].iter().sum();
+            let since: f64 = self.begin_sums.0[group][..at_least].iter().sum();
+            near + (far * window) as f64 - ((began * window) as f64 - since)
         });
         // Uses that the sample has too few or too many of are those of the hottest pages, with the shortest times.
         let counted: u64 = self.times.0.iter().flatten().sum();

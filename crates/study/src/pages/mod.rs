@@ -23,7 +23,7 @@ use crate::periods::{self, FEW_PERIODS};
 use crate::run;
 use crate::simulation::{Settings, Simulation};
 use crate::words::shell_join;
-use crate::{Error, Progress, hypervisor, intervals, record};
+use crate::{Error, Progress, hypervisor, intervals, partial, record};
 use terrace_sim::Fidelity;
 
 /// The policies that are looked at where none are named, as far as there are such policies.
@@ -220,7 +220,7 @@ fn remarks(
     live: bool,
     settings: &Settings<'_>,
 ) -> Vec<String> {
-    let mut remarks = Vec::new();
+    let mut remarks = partial::remarks(&base.notes);
     let short: Vec<&WayResult> = answers
         .iter()
         .filter(|way| way.tlb.is_none() && way.periods.is_some_and(|periods| periods < FEW_PERIODS))

@@ -252,8 +252,16 @@ fn copies(advice: &PageAdvice, shown: &[&Region]) -> Option<String> {
     )
 }
 
+/// A name in a column of so many characters, an address without loss.
 fn cut(name: &str, width: usize) -> String {
-    name.chars().take(width).collect()
+    let name = match name.strip_prefix("anonymous at ") {
+        Some(address) if name.chars().count() > width => format!("anon {address}"),
+        _ => name.to_owned(),
+    };
+    match name.chars().count() > width {
+        true => name.chars().take(width - 1).chain(['…']).collect(),
+        false => name,
+    }
 }
 
 /// `0.02`, `7.1`, `419`.

@@ -11,7 +11,7 @@ mod text;
 pub use around::Around;
 pub use kept::Kept;
 pub use recorded::Recordings;
-pub use scoreboard::{Entry, Scoreboard, definition};
+pub use scoreboard::{Entry, Scoreboard, check_names, definition};
 
 use crate::designs::Changes;
 use crate::run::tiers_of;

@@ -19,7 +19,7 @@ pub fn input_of(workload: &str) -> Result<Input, Error> {
         return Suite::of_user()?.input(name);
     }
     match workload.strip_prefix(MIX) {
-        Some(programs) => mix::parse(programs),
+        Some(programs) => mix::parse(programs, false),
         None => Input::workload(workload),
     }
 }

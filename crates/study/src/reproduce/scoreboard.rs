@@ -112,6 +112,22 @@ impl Entry {
     }
 }
 
+/// A scoreboard has one claim of a name: another's must not take the place of one that comes with Terrace.
+///
+/// # Errors
+/// The first claim that has the name of an embedded one about another source.
+pub fn check_names(claims: &[Claim]) -> Result<(), Error> {
+    let known = terrace_sim::design::claims::embedded()?;
+    let other =
+        |claim: &Claim| known.iter().find(|known| known.id == claim.id && known.source != claim.source);
+    match claims.iter().find_map(other) {
+        None => Ok(()),
+        Some(Claim { id, source, .. }) => Err(Error::request(format!(
+            "--scoreboard: {id} is the name of a claim about {source}; give yours another"
+        ))),
+    }
+}
+
 impl Scoreboard {
     /// Reads one.
     ///

@@ -25,7 +25,7 @@ impl InputWord {
         match self {
             InputWord::Workload(spec) => Input::workload(spec),
             InputWord::Trace(path) => Input::trace(path, false),
-            InputWord::Mix(word) => mix::parse(word),
+            InputWord::Mix(word) => mix::parse(word, false),
         }
     }
 
@@ -37,7 +37,7 @@ impl InputWord {
             InputWord::Trace(path) => identity_of_trace(path),
             InputWord::Mix(word) => {
                 let mut identity = format!("mix {word}");
-                for program in mix::parse(word)?.programs() {
+                for program in mix::parse(word, false)?.programs() {
                     let program = match program.words().as_slice() {
                         [option, path] if option == "--trace" => identity_of_trace(Path::new(path))?,
                         words => words.join(" "),

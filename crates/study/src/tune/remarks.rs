@@ -4,6 +4,7 @@ use super::result::{CheckResult, TunedParameter};
 use super::{Ground, NO_MATTER, Setting, Tuning};
 use crate::bench::Trial;
 use crate::figures::{self, tenth};
+use crate::partial;
 use crate::periods::{self, FEW_PERIODS};
 
 impl Tuning<'_> {
@@ -16,7 +17,7 @@ impl Tuning<'_> {
         checks: &[CheckResult],
         ground: &Ground<'_>,
     ) -> Vec<String> {
-        let mut remarks = Vec::new();
+        let mut remarks = partial::remarks(&best.record.notes);
         let job = self.job(setting, ground.resident).ok();
         let period = job.and_then(|job| periods::longest_period(&job.design.design, self.settings));
         let seconds = best.record.seconds_simulated;

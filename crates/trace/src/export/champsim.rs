@@ -3,7 +3,8 @@
 //! - **Instructions.** An access that brings `n` instructions becomes `n - 1` records without memory and one with it. An
 //!   access that brings none belongs to the instruction of the access before it. A record holds four loads and two
 //!   stores; what does not fit begins another record, which the trace does not count as an instruction.
-//! - **Addresses.** The format has no sizes. An access has one address for each 64 bytes of its size that are begun.
+//! - **Addresses.** The format has no sizes. An access of more than 64 bytes has an address in each line that it
+//!   touches, a smaller one has its own.
 //! - **Instruction addresses.** That of the access, also for the instructions before it, whose own the trace does not
 //!   have; one fixed address where none is known. Branches are left out.
 //! - **Dependences.** Each record with loads writes a register of its own, in turn; a load that depends on another reads
@@ -20,7 +21,7 @@ const LOADS: usize = 4;
 const STORES: usize = 2;
 /// The instruction address where none is known; 0 is not allowed.
 const UNKNOWN_PC: u64 = 0x40_0000;
-const LINE: usize = 64;
+const LINE: u64 = 64;
 /// Loads of a stream that a dependence can reach back to: the column has one byte.
 const REMEMBERED: usize = 256;
 
@@ -122,9 +123,11 @@ impl ChampSim {
             done.instructions_added += u64::from(access.instructions == 0);
         }
         self.streams.entry(stream).or_default().pc = pc;
-        for part in (0..usize::from(access.size)).step_by(LINE) {
+        let bytes = u64::from(access.size);
+        let last = if bytes > LINE { access.addr + bytes - 1 } else { access.addr };
+        for line in access.addr / LINE..=last / LINE {
             // Address 0 says that there is none; 1 lies in the same line.
-            let addr = (access.addr + part as u64).max(1);
+            let addr = access.addr.max(line * LINE).max(1);
             let is_full = |open: &Instruction| match is_load {
                 true => open.loads.len() == LOADS,
                 false => open.stores.len() == STORES,

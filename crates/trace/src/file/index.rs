@@ -2,7 +2,7 @@
 
 use super::chunk::{HEAD_BYTES, TARGET_BATCHES};
 use super::varint::{self, Cursor};
-use crate::{AccessKind, Batch, Event, MAX_STREAMS, StreamInfo};
+use crate::{AccessKind, Batch, Event, MAX_STREAMS, StreamInfo, TraceEnding};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -82,13 +82,17 @@ impl Totals {
     }
 }
 
+/// The endings by their numbers in a file. A whole trace has none written.
+const ENDINGS: [TraceEnding; 4] =
+    [TraceEnding::Whole, TraceEnding::Stopped, TraceEnding::Cut, TraceEnding::Damaged];
+
 /// The whole index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Index {
     pub(super) chunks: Vec<ChunkInfo>,
     pub(super) totals: Totals,
-    /// Writing ended before the program did. Files of before this was written do not say so.
-    pub(super) is_partial: bool,
+    /// Files of before this was written are whole for all that can be known.
+    pub(super) ending: TraceEnding,
 }
 
 impl Index {
@@ -121,8 +125,8 @@ impl Index {
                 varint::put(&mut raw, number);
             }
         }
-        if self.is_partial {
-            varint::put(&mut raw, 1);
+        if let Some(number) = ENDINGS.iter().position(|ending| *ending == self.ending).filter(|at| *at > 0) {
+            varint::put(&mut raw, number as u64);
         }
         let mut bytes = zstd::bulk::compress(&raw, 3)?;
         let stored = bytes.len() as u32;
@@ -176,7 +180,11 @@ impl Index {
             });
         }
         // Readers of before this was written pass over it.
-        index.is_partial = cursor.remaining() > 0 && cursor.number()? == 1;
+        if cursor.remaining() > 0 {
+            // What a later version may add is not whole.
+            index.ending =
+                ENDINGS.get(cursor.small::<usize>("the ending")?).copied().unwrap_or(TraceEnding::Stopped);
+        }
         Ok(index)
     }
 }

@@ -3,7 +3,7 @@
 use super::chunk::{ChunkDecoder, HEAD_BYTES, Head};
 use super::index::{ChunkInfo, FOOTER_BYTES, Footer, Index, Totals};
 use super::{MAGIC, MAX_HEADER_BYTES, PREFIX_BYTES, VERSION};
-use crate::{Batch, BatchPool, EventSource, Header, SourceError};
+use crate::{Batch, BatchPool, EventSource, Header, SourceError, TraceEnding};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -149,7 +149,7 @@ impl TraceReader {
             damage: None,
         };
         let index = reader.read_index();
-        reader.header.is_partial = index.as_ref().is_ok_and(|index| index.is_partial);
+        reader.header.ending = index.as_ref().map_or(TraceEnding::Whole, |index| index.ending);
         match index {
             Ok(index) if !salvage => reader.index = Some(index),
             Ok(_) => {}
@@ -372,8 +372,8 @@ impl EventSource for TraceReader {
         Some(self.offset as f64 / self.chunks_end.max(1) as f64)
     }
 
-    fn is_damaged(&self) -> bool {
-        self.damage.is_some()
+    fn ending(&self) -> TraceEnding {
+        if self.damage.is_some() { TraceEnding::Damaged } else { self.header().ending }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::chunk::{ChunkEncoder, Collected, Collector, Compressor, HEAD_BYTES, MAX_ACCESSES};
 use super::index::{ChunkInfo, FOOTER_BYTES, Index, StreamSet, Totals};
 use super::{MAGIC, MAX_HEADER_BYTES, PREFIX_BYTES, VERSION};
-use crate::{Batch, Header};
+use crate::{Batch, Header, TraceEnding};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{ErrorKind, Write};
@@ -93,7 +93,7 @@ pub struct TraceWriter {
     streams: StreamSet,
     totals: Totals,
     first_access: u64,
-    is_partial: bool,
+    ending: TraceEnding,
     /// `None` once the other thread was joined.
     output: Option<Output>,
 }
@@ -153,14 +153,14 @@ impl TraceWriter {
             streams: StreamSet::default(),
             totals: Totals::default(),
             first_access: 0,
-            is_partial: false,
+            ending: TraceEnding::Whole,
             output: Some(Output { chunks, empty, thread }),
         })
     }
 
-    /// Says at the trace's end that it ended before the program did.
-    pub fn mark_partial(&mut self) {
-        self.is_partial = true;
+    /// Says at the trace's end how it ended; it is whole where nothing was said.
+    pub fn ends(&mut self, ending: TraceEnding) {
+        self.ending = ending;
     }
 
     /// Where it writes.
@@ -204,8 +204,8 @@ impl TraceWriter {
         self.close_chunk()?;
         let Written { mut file, end, chunks } = self.join()?;
         let complete = chunks.len() as u64;
-        let (totals, is_partial) = (std::mem::take(&mut self.totals), self.is_partial);
-        let index = Index { chunks, totals, is_partial };
+        let (totals, ending) = (std::mem::take(&mut self.totals), self.ending);
+        let index = Index { chunks, totals, ending };
         let write = || -> std::io::Result<u64> {
             let bytes = index.to_bytes(end)?;
             debug_assert!(bytes.len() >= FOOTER_BYTES);

@@ -1,5 +1,6 @@
 //! The members of a zip archive, one after the other: drmemtrace keeps a trace in one as `chunk.0000`, `chunk.0001`, ….
 
+use std::cmp::Ordering;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
@@ -13,7 +14,35 @@ pub(super) fn is_one(file: &File) -> bool {
     file.read_exact_at(&mut start, 0).is_ok() && start == MARK
 }
 
-/// The contents of an archive's members in the order of their names.
+/// The order in which `part.2` comes before `part.10`: numbers within names count as such.
+fn natural_order(a: &str, b: &str) -> Ordering {
+    let (mut a, mut b) = (a.as_bytes(), b.as_bytes());
+    while let ([first, ..], [other, ..]) = (a, b) {
+        if !(first.is_ascii_digit() && other.is_ascii_digit()) {
+            match first.cmp(other) {
+                Ordering::Equal => (a, b) = (&a[1..], &b[1..]),
+                unequal => return unequal,
+            }
+            continue;
+        }
+        let (number, rest) = leading_number(a);
+        let (others, others_rest) = leading_number(b);
+        match number.len().cmp(&others.len()).then_with(|| number.cmp(others)) {
+            Ordering::Equal => (a, b) = (rest, others_rest),
+            unequal => return unequal,
+        }
+    }
+    a.len().cmp(&b.len())
+}
+
+/// The digits that a text begins with, without leading zeros, and what follows them.
+fn leading_number(text: &[u8]) -> (&[u8], &[u8]) {
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let zeros = text[..digits].iter().take_while(|byte| **byte == b'0').count();
+    (&text[zeros..digits], &text[digits..])
+}
+
+/// The contents of an archive's members in the order of their names, numbers within them by value.
 pub(super) struct Members {
     file: File,
     /// The members to come, the next one last.
@@ -60,7 +89,7 @@ impl Members {
             let (compressed_bytes, checksum) = (member.compressed_size(), member.crc32());
             left.push(Member { name, begins, compressed_bytes, method, checksum });
         }
-        left.sort_by(|a, b| b.name.cmp(&a.name));
+        left.sort_by(|a, b| natural_order(&b.name, &a.name));
         Ok(Members { file, left, current: None })
     }
 
@@ -93,5 +122,20 @@ impl Read for Members {
             let Some(member) = self.left.pop() else { return Ok(0) };
             self.current = Some(self.open(member)?);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_within_names_count_as_numbers() {
+        let mut names =
+            ["part.10", "part.2", "part", "chunk.0009", "part.1", "chunk.10000", "part.2b", "chunk.0010"];
+        names.sort_by(|a, b| natural_order(a, b));
+        let sorted =
+            ["chunk.0009", "chunk.0010", "chunk.10000", "part", "part.1", "part.2", "part.2b", "part.10"];
+        assert_eq!(names, sorted);
     }
 }

@@ -32,6 +32,21 @@ pub(super) struct ImportBuilder {
     /// Processes and their regions.
     mapped: HashSet<(u32, u64)>,
     last_region: u64,
+    /// Accesses that are not in the trace, as what they touch is no memory of the process.
+    left_out: u64,
+}
+
+/// A size that is assumed, as far as it does not reach into another page, which the trace does not name.
+pub(super) fn within_page(addr: u64, bytes: u64) -> u64 {
+    bytes.min(PageSize::Base.bytes() - addr % PageSize::Base.bytes())
+}
+
+/// Where the kernel's half of the addresses begins.
+const KERNEL_BEGIN: u64 = 0xffff_8000_0000_0000;
+
+/// Whether an address lies in the kernel's half, which is no memory of the process.
+pub(super) fn is_of_kernel(addr: u64) -> bool {
+    addr >= KERNEL_BEGIN
 }
 
 impl ImportBuilder {
@@ -51,7 +66,21 @@ impl ImportBuilder {
             after: 0,
             mapped: HashSet::new(),
             last_region: u64::MAX,
+            left_out: 0,
         }
+    }
+
+    /// Counts an access that is left out, and keeps its instructions.
+    pub(super) fn leave_out(&mut self, instructions: u64) {
+        self.left_out += 1;
+        if instructions > 0 {
+            self.compute(instructions);
+        }
+    }
+
+    /// How many accesses were left out since this was asked last.
+    pub(super) fn take_left_out(&mut self) -> u64 {
+        std::mem::take(&mut self.left_out)
     }
 
     /// What follows is of this stream, in this process. The batch before was taken.
@@ -74,6 +103,10 @@ impl ImportBuilder {
         let Row { mut addr, mut bytes, kind, depends_on, instructions, pc } = row;
         if bytes == 0 || bytes > MAX_ACCESS_BYTES {
             return Err(format!("expected an access of 1 to {MAX_ACCESS_BYTES} bytes, found {bytes}"));
+        }
+        if is_of_kernel(addr) {
+            self.leave_out(instructions);
+            return Ok(());
         }
         let end = Rules::default().user_end();
         if addr >= end || bytes > end - addr {

@@ -10,11 +10,11 @@
 //! | 32..64 | source memory: 4 addresses |
 //!
 //! Layout: `struct input_instr` of ChampSim's `inc/trace_instruction.h`. The format holds no sizes: every access counts as
-//! 8 bytes. Loads come before stores, as in the instruction. Registers give the load-to-load dependences: a load
+//! 8 bytes, or as many as its page has left. Loads come before stores, as in the instruction. Registers give the load-to-load dependences: a load
 //! depends on the latest load whose value reached one of its source registers, directly or through arithmetic.
 
 use super::Parser;
-use super::builder::{ImportBuilder, Row};
+use super::builder::{ImportBuilder, Row, is_of_kernel, within_page};
 use super::input::{Input, word};
 use crate::{AccessKind, SourceError};
 
@@ -90,6 +90,10 @@ impl ChampSim {
             if addr == 0 {
                 continue;
             }
+            if is_of_kernel(addr) {
+                out.leave_out(std::mem::take(&mut self.instructions));
+                continue;
+            }
             // A dependence too far back to be written is too far back to matter.
             let depends_on = match source {
                 0 => 0,
@@ -98,7 +102,7 @@ impl ChampSim {
             let instructions = std::mem::take(&mut self.instructions);
             out.access(Row {
                 addr,
-                bytes: ACCESS_BYTES,
+                bytes: within_page(addr, ACCESS_BYTES),
                 kind: AccessKind::Read,
                 depends_on,
                 instructions,
@@ -111,7 +115,8 @@ impl ChampSim {
             if addr != 0 {
                 let instructions = std::mem::take(&mut self.instructions);
                 let kind = AccessKind::Write;
-                out.access(Row { addr, bytes: ACCESS_BYTES, kind, depends_on: 0, instructions, pc })?;
+                let bytes = within_page(addr, ACCESS_BYTES);
+                out.access(Row { addr, bytes, kind, depends_on: 0, instructions, pc })?;
             }
         }
         let value = if self.loads > loads_before { self.loads } else { source };

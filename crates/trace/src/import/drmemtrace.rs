@@ -44,6 +44,7 @@ const LAST_VERSION: u64 = 63;
 pub(super) struct DrMemTrace {
     pc: u64,
     instructions: u64,
+    process: Option<u64>,
     /// The last time that a record stated.
     pub(super) time: u64,
 }
@@ -114,7 +115,8 @@ impl Parser for DrMemTrace {
         };
         let Record { kind, size, value } = record(&bytes);
         match kind {
-            READ | WRITE if value < Rules::default().user_end() => {
+            READ | WRITE if value >= Rules::default().user_end() => out.leave_out(0),
+            READ | WRITE => {
                 let kind = if kind == READ { AccessKind::Read } else { AccessKind::Write };
                 let instructions = std::mem::take(&mut self.instructions);
                 let pc = Some(self.pc);
@@ -129,6 +131,16 @@ impl Parser for DrMemTrace {
             NO_FETCH => self.pc = value,
             BUNDLE => self.instructions += u64::from(size),
             MARKER if size == TIME => self.time = value,
+            PROCESS => match self.process.replace(value) {
+                Some(before) if before != value => {
+                    let what = format!(
+                        "expected records of process {before} alone, found process {value}: what a core ran of several \
+                         processes is not read; have drmemtrace write a file for each thread"
+                    );
+                    return Err(input.in_record(&what, RECORD_BYTES));
+                }
+                _ => {}
+            },
             0..=UNTAKEN_JUMP => {}
             unknown => {
                 let what = format!("expected a type of record from 0 to {UNTAKEN_JUMP}, found {unknown}");

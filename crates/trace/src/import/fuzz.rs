@@ -26,8 +26,8 @@ fn import(data: &[u8], format: Format) {
             Err(error) => check_error(&error),
         }
     }
-    if let Ok(input) = open(data)
-        && let Err(error) = detect(&input)
+    if let Ok(mut input) = open(data)
+        && let Err(error) = detect(&mut input)
     {
         check_error(&error);
     }

@@ -3,7 +3,7 @@
 use super::archive;
 use crate::SourceError;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,6 +16,10 @@ const XZ_MEMORY_BYTES: u64 = 256 << 20;
 const ZSTD_WINDOW_LOG: u32 = 27;
 /// How streams of zlib begin, by level of compression.
 const ZLIB: [[u8; 2]; 4] = [[0x78, 0x01], [0x78, 0x5e], [0x78, 0x9c], [0x78, 0xda]];
+/// What text in UTF-8 may begin with.
+pub(super) const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
+/// Bytes at the start of a file by which its compression is known.
+const LOOKED_AT: usize = 512;
 
 /// A buffered, decompressing reader.
 pub(super) struct Input {
@@ -38,7 +42,10 @@ pub(super) struct Input {
 impl Input {
     pub(super) fn open(path: &Path) -> Result<Input, SourceError> {
         let name = path.display().to_string();
-        let file = File::open(path).map_err(|error| SourceError::Io { what: name.clone(), error })?;
+        let file = File::open(path).map_err(|error| match name.as_str() {
+            "-" => SourceError::Malformed("-: no such file; /dev/stdin names standard input".to_owned()),
+            _ => SourceError::Io { what: name.clone(), error },
+        })?;
         Input::of_file(name, file)
     }
 
@@ -72,7 +79,7 @@ impl Input {
         let file_read = Arc::new(AtomicU64::new(0));
         let mut file = Counted { inner: file, read: file_read.clone() };
         let io = |error| SourceError::Io { what: name.clone(), error };
-        let mut start = [0; 6];
+        let mut start = [0; LOOKED_AT];
         let (length, failed) = fill(&mut file, &mut start);
         if let Some(error) = failed {
             return Err(io(error));
@@ -80,7 +87,7 @@ impl Input {
         let start = start[..length].to_vec();
         let whole = io::Cursor::new(start.clone()).chain(file);
         let compressed = true;
-        let (reader, compressed): (Box<dyn Read + Send>, bool) = if start.starts_with(&[0x1f, 0x8b]) {
+        let (reader, compressed): (Box<dyn Read + Send>, bool) = if is_gzip(&start) {
             (Box::new(flate2::read::MultiGzDecoder::new(whole)), compressed)
         } else if start.starts_with(&[0xfd, b'7', b'z', b'X', b'Z', 0]) {
             let stream =
@@ -91,8 +98,8 @@ impl Input {
             let mut decoder = zstd::stream::read::Decoder::new(whole).map_err(io)?;
             decoder.window_log_max(ZSTD_WINDOW_LOG).map_err(io)?;
             (Box::new(decoder), compressed)
-        } else if ZLIB.iter().any(|mark| start.starts_with(mark)) {
-            (Box::new(flate2::read::ZlibDecoder::new(whole)), compressed)
+        } else if is_zlib(&start) {
+            (Box::new(ZlibStreams::new(BufReader::new(whole))), compressed)
         } else {
             (Box::new(whole), false)
         };
@@ -124,6 +131,18 @@ impl Input {
         Ok(input)
     }
 
+    /// Passes over a mark that says how text is encoded, if the input begins with one.
+    pub(super) fn pass_mark(&mut self) {
+        if self.start().starts_with(&BYTE_ORDER_MARK) {
+            self.begin += BYTE_ORDER_MARK.len();
+        }
+    }
+
+    /// Whether what is read is what decompression yields.
+    pub(super) fn is_compressed(&self) -> bool {
+        self.compressed
+    }
+
     /// The first bytes, up to the size of the buffer. To be called before anything is read.
     pub(super) fn start(&self) -> &[u8] {
         &self.buffer[self.begin..self.end]
@@ -138,14 +157,14 @@ impl Input {
                 break searched + at;
             }
             searched = unread.len();
-            if searched > MAX_LINE_BYTES {
-                self.lines += 1;
-                return Err(self.in_line(&format!("expected a line of at most {MAX_LINE_BYTES} bytes")));
-            }
-            if !self.refill()? {
+            if searched > MAX_LINE_BYTES || !self.refill()? {
                 break searched;
             }
         };
+        if length > MAX_LINE_BYTES {
+            self.lines += 1;
+            return Err(self.in_line(&format!("expected a line of at most {MAX_LINE_BYTES} bytes")));
+        }
         if length == 0 && self.begin == self.end {
             return Ok(None);
         }
@@ -253,6 +272,46 @@ fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> (usize, Option<io::Error>)
         }
     }
     (filled, None)
+}
+
+/// Whether a file begins as gzip's do: the mark, the only method there is, and no flag that means nothing.
+fn is_gzip(start: &[u8]) -> bool {
+    matches!(start, [0x1f, 0x8b, 8, flags, ..] if flags & 0xe0 == 0)
+        || (start.starts_with(&[0x1f, 0x8b]) && start.len() < 4)
+}
+
+/// Whether a file begins as zlib's do. Its mark has two bytes, which records of other formats may begin with, so what follows
+/// has to decompress.
+fn is_zlib(start: &[u8]) -> bool {
+    let mut sink = [0; 4 * LOOKED_AT];
+    ZLIB.iter().any(|mark| start.starts_with(mark))
+        && flate2::Decompress::new(true).decompress(start, &mut sink, flate2::FlushDecompress::None).is_ok()
+}
+
+/// One stream of zlib behind the other, as files of other compressions may have them.
+struct ZlibStreams<R> {
+    /// Gone while its reader is handed on.
+    decoder: Option<flate2::bufread::ZlibDecoder<R>>,
+}
+
+impl<R: BufRead> ZlibStreams<R> {
+    fn new(reader: R) -> ZlibStreams<R> {
+        ZlibStreams { decoder: Some(flate2::bufread::ZlibDecoder::new(reader)) }
+    }
+}
+
+impl<R: BufRead> Read for ZlibStreams<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let Some(decoder) = &mut self.decoder else { return Ok(0) };
+            let read = decoder.read(buffer)?;
+            if read > 0 || buffer.is_empty() || decoder.get_mut().fill_buf()?.is_empty() {
+                return Ok(read);
+            }
+            let rest = self.decoder.take().map(flate2::bufread::ZlibDecoder::into_inner);
+            self.decoder = rest.map(flate2::bufread::ZlibDecoder::new);
+        }
+    }
 }
 
 /// Counts what was read of the file itself.

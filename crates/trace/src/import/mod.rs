@@ -36,13 +36,13 @@ mod perf;
 mod text;
 mod threads;
 
-use crate::{Batch, Checked, EventSource, Header, SourceError, TraceReader};
+use crate::{Batch, Checked, EventSource, Header, SourceError, TraceEnding, TraceReader};
 use builder::ImportBuilder;
 use champsim::ChampSim;
 use csv::Csv;
 use damon::Damon;
 use drmemtrace::DrMemTrace;
-use input::Input;
+use input::{BYTE_ORDER_MARK, Input};
 use lackey::Lackey;
 use oracle_general::OracleGeneral;
 use perf::Perf;
@@ -131,8 +131,18 @@ impl Opened {
         if path.is_dir() {
             return Ok(Opened::Threads(Box::new(Threads::open(path, salvage)?)));
         }
-        let input = Input::open(path)?;
-        Ok(match detect(&input)? {
+        let mut input = Input::open(path)?;
+        Ok(match detect(&mut input)? {
+            Format::Terrace if input.is_compressed() => {
+                return Err(input.malformed(
+                    "a Terrace trace in a compressed file or an archive; decompress it first (it is compressed in itself)",
+                ));
+            }
+            Format::Terrace if !path.is_file() => {
+                return Err(
+                    input.malformed("a Terrace trace is read from a file alone; save it to one first")
+                );
+            }
             Format::Terrace if salvage => Opened::Terrace(Box::new(TraceReader::salvage(path)?)),
             Format::Terrace => Opened::Terrace(Box::new(TraceReader::open(path)?)),
             format => Opened::Import(Box::new(ImportSource::new(input, format, path, salvage))),
@@ -166,7 +176,25 @@ impl Opened {
 }
 
 /// Decides by the first bytes.
-fn detect(input: &Input) -> Result<Format, SourceError> {
+fn detect(input: &mut Input) -> Result<Format, SourceError> {
+    let format = by_beginning(input)?;
+    if matches!(format, Format::Lackey | Format::Text | Format::Csv | Format::Perf) {
+        input.pass_mark();
+    }
+    Ok(format)
+}
+
+/// What other files begin with, and what to do with them.
+const ELSEWISE: [(&[u8], &str); 3] = [
+    (b"PK\x03\x04", "a zip archive is read from a file alone; save it to one first"),
+    (b"BZh", "it is compressed with bzip2; decompress it first, or compress it with gzip, xz or zstd"),
+    (
+        &[0x04, 0x22, 0x4d, 0x18],
+        "it is compressed with lz4; decompress it first, or compress it with gzip, xz or zstd",
+    ),
+];
+
+fn by_beginning(input: &Input) -> Result<Format, SourceError> {
     let start = input.start();
     let magic = &crate::file::MAGIC;
     if start.is_empty() {
@@ -176,17 +204,19 @@ fn detect(input: &Input) -> Result<Format, SourceError> {
     if start.starts_with(magic) || magic.starts_with(start) {
         return Ok(Format::Terrace);
     }
-    let first_line = start
+    let lines = start.strip_prefix(&BYTE_ORDER_MARK).unwrap_or(start);
+    let of_valgrind = |line: &[u8]| line.starts_with(b"==") || line.starts_with(b"--");
+    let first_line = lines
         .split(|&byte| byte == b'\n')
         .map(<[u8]>::trim_ascii_end)
-        .find(|line| !(line.is_empty() || line.starts_with(b"#") || line.starts_with(b"==")));
+        .find(|line| !(line.is_empty() || line.starts_with(b"#") || of_valgrind(line)));
     match first_line {
         Some(line) if Lackey::is_line(line) => return Ok(Format::Lackey),
         Some(line) if PlainText::is_line(line) => return Ok(Format::Text),
         Some(line) if Csv::is_line(line) => return Ok(Format::Csv),
         Some(line) if Perf::is_line(line) => return Ok(Format::Perf),
-        None if start.starts_with(b"==") => return Ok(Format::Lackey),
-        None if start.starts_with(b"#") => return Ok(Format::Text),
+        None if of_valgrind(lines) => return Ok(Format::Lackey),
+        None if lines.starts_with(b"#") => return Ok(Format::Text),
         _ => {}
     }
     if DrMemTrace::is_plausible(start) {
@@ -201,12 +231,24 @@ fn detect(input: &Input) -> Result<Format, SourceError> {
     if ChampSim::is_plausible(start) {
         return Ok(Format::ChampSim);
     }
+    if let Some((_, what)) = ELSEWISE.iter().find(|(mark, _)| start.starts_with(mark)) {
+        return Err(input.malformed(what));
+    }
     Err(input.malformed(&format!(
         "no known trace: expected a Terrace trace, Valgrind lackey lines (`I  4001000,3`, ` L 1ffe,8`), plain lines \
          (`R 1ffe 8`), lines of requests below the names `obj_id` and `obj_size`, samples of `perf script`, records of ChampSim, drmemtrace, libCacheSim \
          (oracleGeneral) or DAMON, found \"{}\" at byte 0",
         start[..start.len().min(24)].escape_ascii()
     )))
+}
+
+/// Says how many accesses were left out, where some were.
+fn warn_of(left_out: u64, program: &str) {
+    if left_out > 0 {
+        tracing::warn!(
+            "{program}: {left_out} accesses are left out, since what they touch is the kernel's or not stated"
+        );
+    }
 }
 
 /// Reads records and hands them to the builder.
@@ -267,6 +309,7 @@ impl EventSource for ImportSource {
                 Ok(false) => {
                     self.ended = true;
                     self.builder.exit(true);
+                    warn_of(self.builder.take_left_out(), &self.header.program);
                 }
                 Err(error) => {
                     self.ended = true;
@@ -287,7 +330,7 @@ impl EventSource for ImportSource {
         self.input.progress()
     }
 
-    fn is_damaged(&self) -> bool {
-        self.damage.is_some()
+    fn ending(&self) -> TraceEnding {
+        if self.damage.is_some() { TraceEnding::Damaged } else { self.header().ending }
     }
 }

@@ -6,12 +6,12 @@
 //! ```
 //!
 //! The two numbers before `|OP` are the address and what perf packs the rest into; after the last `|` come weights and
-//! the address of the instruction. Each sample counts as one instruction and one access of 8 bytes, in the order of the
-//! lines, all threads in one stream. Samples are a few of a program's accesses, so such a trace says which memory is hot,
+//! the address of the instruction. Each sample counts as one instruction and one access of 8 bytes (of as many as its page has
+//! left, if fewer), in the order of the lines, all threads in one stream. Samples are a few of a program's accesses, so such a trace says which memory is hot,
 //! when, and no more. Left out: samples without an address, of the kernel's memory, and of anything but loads and stores.
 
 use super::Parser;
-use super::builder::{ImportBuilder, Row};
+use super::builder::{ImportBuilder, Row, within_page};
 use super::input::{Input, beginning, hexadecimal};
 use crate::{AccessKind, Rules, SourceError};
 
@@ -69,14 +69,16 @@ impl Parser for Perf {
         let Some(Sample { addr, kind, pc }) = sample(line) else {
             let found = beginning(line);
             return Err(input.in_line(&format!(
-                "expected a sample with its address (`perf mem record`, then `perf script`), found \"{found}\""
+                "expected a sample with its address (`perf mem record`, then `perf script`; -G where call chains were recorded), found \"{found}\""
             )));
         };
         let Some(kind) = kind.filter(|_| addr > 0 && addr < Rules::default().user_end() - ACCESS_BYTES)
         else {
+            out.leave_out(0);
             return Ok(true);
         };
-        let row = Row { addr, bytes: ACCESS_BYTES, kind, depends_on: 0, instructions: 1, pc: Some(pc) };
+        let bytes = within_page(addr, ACCESS_BYTES);
+        let row = Row { addr, bytes, kind, depends_on: 0, instructions: 1, pc: Some(pc) };
         out.access(row).map_err(|what| input.in_line(&what))?;
         Ok(true)
     }

@@ -1,5 +1,6 @@
 //! Plain text: one access a line, `R` or `W`, a hexadecimal address (with or without `0x`), and the bytes accessed in
-//! decimal (8 where they are missing). Empty lines and `#` comments are passed over. Each access counts one instruction.
+//! decimal (8 where they are missing). Empty lines and comments, from `#` on, are
+//! passed over. Each access counts one instruction.
 
 use super::Parser;
 use super::builder::{ImportBuilder, Row};
@@ -20,6 +21,7 @@ impl PlainText {
 }
 
 fn access(line: &[u8]) -> Option<(AccessKind, u64, u64)> {
+    let line = line.split(|&byte| byte == b'#').next()?;
     let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
     let kind = match words.next()? {
         b"R" | b"r" => AccessKind::Read,

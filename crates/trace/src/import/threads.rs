@@ -9,8 +9,8 @@
 use super::builder::ImportBuilder;
 use super::drmemtrace::{Beginning, DrMemTrace};
 use super::input::Input;
-use super::{Format, Parser};
-use crate::{Batch, EventSource, Header, SourceError, StreamId};
+use super::{Format, Parser, warn_of};
+use crate::{Batch, EventSource, Header, SourceError, StreamId, TraceEnding};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -191,6 +191,7 @@ impl EventSource for Threads {
                 return Ok(Some(Arc::new(batch)));
             }
         }
+        warn_of(self.builder.take_left_out(), &self.header.program);
         Ok(None)
     }
 
@@ -199,7 +200,7 @@ impl EventSource for Threads {
         Some(sum / self.threads.len() as f64)
     }
 
-    fn is_damaged(&self) -> bool {
-        self.damage.is_some()
+    fn ending(&self) -> TraceEnding {
+        if self.damage.is_some() { TraceEnding::Damaged } else { self.header().ending }
     }
 }

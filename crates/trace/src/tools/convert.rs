@@ -42,5 +42,6 @@ fn in_place(source: &mut dyn EventSource, path: &Path) -> Result<Summary, Conver
     while let Some(batch) = source.next_batch()? {
         writer.push(&batch)?;
     }
+    writer.ends(source.ending());
     Ok(writer.finish()?)
 }

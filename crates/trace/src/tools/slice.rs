@@ -1,7 +1,7 @@
 //! `terrace trace slice`: a part of a trace that is a valid trace again.
 
 use super::residency::Residency;
-use crate::{Batch, Event, EventSource, Header, MarkKind, SourceError, StreamId};
+use crate::{Batch, Event, EventSource, Header, MarkKind, SourceError, StreamId, TraceEnding};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -88,6 +88,11 @@ impl<S: EventSource> EventSource for Slice<S> {
 
     fn progress(&self) -> Option<f64> {
         self.source.progress()
+    }
+
+    fn ending(&self) -> TraceEnding {
+        let all = self.accesses.start == 0 && self.position < self.accesses.end;
+        self.source.ending().max(if all { TraceEnding::Whole } else { TraceEnding::Cut })
     }
 }
 

@@ -23,7 +23,8 @@ Examples:
   terrace trace convert app.trace --to oraclegeneral --block 2MiB -o app.zst
   terrace trace convert app.trace --to folded -o - | flamegraph.pl > app.svg
 
-A name that ends in .gz, .xz or .zst says that the file is to be compressed.";
+A name that ends in .gz, .xz or .zst says that the file is to be compressed; not
+for a Terrace trace, which is compressed in itself.";
 
 /// Turn any trace into a Terrace trace, or into the format of another tool
 #[derive(Debug, Args)]
@@ -114,6 +115,14 @@ fn format_of(arguments: &Arguments) -> Result<Option<ExportFormat>, Failure> {
             return Err(Failure::usage(
                 "a Terrace trace cannot go to standard output; name a file, or --to text",
             ));
+        }
+        Target::Terrace
+            if output.extension().is_some_and(|end| end == "gz" || end == "xz" || end == "zst") =>
+        {
+            return Err(Failure::usage(format!(
+                "a Terrace trace is compressed in itself: {} would be none; choose another name, or a format with --to",
+                output.display()
+            )));
         }
         Target::Terrace => return Ok(None),
         Target::Lackey => ExportFormat::Lackey,

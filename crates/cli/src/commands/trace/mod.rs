@@ -156,7 +156,7 @@ fn describe(info: &TraceInfo) -> String {
         ("chunks", info.chunks.map(|chunks| chunks.to_string()).unwrap_or_default()),
         ("streams", totals.streams.len().to_string()),
         ("damage", info.damage.clone().unwrap_or_default()),
-        ("note", partial::remark(header, totals.accesses, false, false).unwrap_or_default()),
+        ("note", partial::remark(header, totals.accesses, header.ending).unwrap_or_default()),
     ];
     rows.retain(|(_, text)| !text.is_empty());
     let mut text = two_columns(rows.iter().map(|(name, content)| (*name, content.as_str())));
@@ -292,6 +292,8 @@ fn verify(file: &Path, results: &ResultOptions) -> CommandResult {
     for problem in &report.problems {
         progress::note(problem);
     }
-    let more = if report.problems.len() >= VerifyReport::MAX_PROBLEMS { " or more" } else { "" };
-    Err(Failure::run(format!("{}: {}{more} problems", report.path, report.problems.len())))
+    let many = report.problems.len();
+    let more = if many >= VerifyReport::MAX_PROBLEMS { " or more" } else { "" };
+    let noun = if many == 1 { "problem" } else { "problems" };
+    Err(Failure::run(format!("{}: {many}{more} {noun}", report.path)))
 }

@@ -192,6 +192,13 @@ pub(super) fn in_vm(mut design: Design, host: PagePolicy) -> Design {
 const SCHEMES: [&str; 10] =
     ["radix", "perfect-tlb", "vivt", "colt", "rmm", "direct-segment", "spot", "pom-tlb", "vbi", "enigma"];
 
+#[test]
+fn every_scheme_has_histories() {
+    let all: Vec<&str> = terrace_sim::design::schemes::ALL.iter().map(|entry| entry.name).collect();
+    let missing = all.iter().filter(|name| !SCHEMES.contains(name));
+    assert_eq!(missing.collect::<Vec<_>>(), Vec::<&&str>::new(), "add them to SCHEMES");
+}
+
 /// Hardware of every kind.
 fn hatric() -> impl Strategy<Value = HatricParameters> {
     let choices = (

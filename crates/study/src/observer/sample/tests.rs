@@ -19,10 +19,10 @@ fn naive_distances(pages: &[u64]) -> Vec<Option<usize>> {
     pages.iter().map(of).collect()
 }
 
-/// Mean number of pages in the last `window` accesses, over all accesses.
+/// Mean number of pages in `window` accesses, over all windows of the stream.
 fn naive_working_set(pages: &[u64], window: usize) -> f64 {
-    let of = |end: usize| pages[end.saturating_sub(window)..end].iter().collect::<HashSet<_>>().len();
-    (1..=pages.len()).map(of).sum::<usize>() as f64 / pages.len() as f64
+    let sets = pages.windows(window).map(|window| window.iter().collect::<HashSet<_>>().len());
+    sets.sum::<usize>() as f64 / (pages.len() - window + 1) as f64
 }
 
 fn sampled(pages: &[u64], limit: usize) -> PageSample {

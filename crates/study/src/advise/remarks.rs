@@ -1,0 +1,126 @@
+//! What to know before advice on fast memory is relied upon.
+
+use super::{Placement, PolicyAdvice, Question, Seed};
+use crate::figures::{self, percent, tenth};
+use crate::input::Input;
+use crate::partial;
+use crate::periods::{self, FEW_PERIODS};
+use crate::tiers;
+use terrace_report::RunRecord;
+
+/// Where the last-level cache holds one in so many bytes of what is resident, it matters little where they lie.
+const SMALL_IN_CACHES: u64 = 2;
+/// Share of the cycles in the operating system from which the run is mostly its beginning.
+const SETTING_UP: f64 = 0.25;
+
+impl Question<'_> {
+    /// What is known to be uncertain, most serious first.
+    pub(super) fn remarks(
+        &self,
+        policies: &[PolicyAdvice],
+        advice: Option<&Placement>,
+        seeds: &[Seed],
+        all_fast: &RunRecord,
+        input: &Input,
+        live: bool,
+    ) -> Vec<String> {
+        let mut remarks = partial::remarks(&all_fast.notes);
+        let short: Vec<&PolicyAdvice> =
+            policies.iter().filter(|policy| policy.periods.is_some_and(|n| n < FEW_PERIODS)).collect();
+        if let Some(fewest) = short.iter().filter_map(|policy| policy.periods).min_by(f64::total_cmp) {
+            let names: Vec<&str> = short.iter().map(|policy| policy.policy.as_str()).collect();
+            let longer = periods::longer("record more", self.asked.changes.time_scale, fewest);
+            remarks.push(format!(
+                "Too short: {} are simulated, fewer than {FEW_PERIODS} periods of {}. That says nothing of them in the \
+                 long run; {longer}.",
+                figures::time(all_fast.seconds_simulated),
+                names.join(", "),
+            ));
+        }
+        let llc = self.all_fast.design.design.cache.llc.capacity.0;
+        let resident = tiers::peak_resident(&all_fast.stats);
+        if resident <= SMALL_IN_CACHES * llc {
+            remarks.push(format!(
+                "Small: the last-level cache holds {} and the program {}, so it matters little where the memory lies. That says \
+                 nothing of the program with more data.",
+                figures::readable(llc),
+                figures::readable(resident),
+            ));
+        }
+        let in_system = all_fast.cycle_share("os").unwrap_or(0.0);
+        if in_system >= SETTING_UP {
+            remarks.push(format!(
+                "Setting up: with everything fast the operating system takes {} of the cycles, most of them where memory is \
+                 touched first. A longer run waits more for memory, and would need more of it fast.",
+                percent((in_system * 100.0).round() / 100.0),
+            ));
+        }
+        if advice.and_then(|advice| advice.capacity_saving).is_some_and(|saving| saving <= 0.0) {
+            remarks.push(
+                "Price: at these prices slow memory saves nothing; all of it fast is no dearer.".to_owned(),
+            );
+        }
+        if let Some(advice) = advice {
+            let below = policies.iter().find(|policy| policy.policy == advice.policy);
+            remarks.push(match below.and_then(|policy| Some((policy.too_small_share, policy.too_small_slowdown?))) {
+                Some((share, slowdown)) => format!(
+                    "Search: in steps of {}; {} with {} of the memory fast is {} slower. That more fast memory is never \
+                     slower is assumed, and not checked.",
+                    percent(self.asked.resolution),
+                    advice.policy,
+                    percent(share),
+                    tenth(slowdown),
+                ),
+                None => format!("Search: {} was the least that was tried.", percent(self.asked.resolution)),
+            });
+            let worst = seeds.iter().map(|seed| seed.slowdown).fold(f64::NEG_INFINITY, f64::max);
+            let least = seeds.iter().map(|seed| seed.slowdown).fold(f64::INFINITY, f64::min);
+            let whose = if input.reseeded(1).is_some() { "workload and policy" } else { "the policy" };
+            if seeds.len() > 1 {
+                let over = seeds.iter().filter(|seed| seed.slowdown > self.asked.slowdown).count();
+                let consequence = match over {
+                    0 => String::new(),
+                    n => format!(" {n} of them are over what is tolerated: take a step more fast memory."),
+                };
+                remarks.push(format!(
+                    "Seeds: {} to {} slower over {} seeds of {whose}.{consequence}",
+                    tenth(least),
+                    tenth(worst),
+                    seeds.len()
+                ));
+            }
+            if let Some([low, high]) = advice.slowdown_interval {
+                let consequence = match high > self.asked.slowdown {
+                    true => " The upper end is over what is tolerated: take more fast memory to be sure.",
+                    false => "",
+                };
+                remarks.push(format!(
+                    "Interval: with assumed constants at the ends of their spread, and the seeds, the slowdown {}.{consequence}",
+                    match tenth(low) == tenth(high) {
+                        true => format!("stays {}", tenth(low)),
+                        false => format!("lies between {} and {}", tenth(low), tenth(high)),
+                    },
+                ));
+            }
+            if input.reseeded(1).is_none() {
+                let recorded = if live { "one recording" } else { "one trace" };
+                remarks.push(format!(
+                    "Input: {recorded}; another run of the program may differ, and is not in this."
+                ));
+            }
+        }
+        if let Some(time_scale) = Some(self.asked.changes.time_scale).filter(|time_scale| *time_scale > 1) {
+            remarks.push(format!(
+                "Time scale: the policies' periods are divided by {time_scale}, so the run stands for one {time_scale} times as \
+                 long, and what they do per period weighs {time_scale} times as much."
+            ));
+        }
+        if all_fast.scale > 1 {
+            remarks.push(format!(
+                "Scaled: capacities, TLB reach and periods are divided by {}.",
+                all_fast.scale
+            ));
+        }
+        remarks
+    }
+}
