@@ -235,4 +235,8 @@ impl Source for Recording {
     fn warnings(&self) -> &[String] {
         &self.warnings
     }
+
+    fn is_gpu(&self) -> bool {
+        true
+    }
 }
