@@ -139,6 +139,19 @@ pub fn start(
     })
 }
 
+/// What is to be said of mistakes that Oclgrind reported, and of accesses outside of buffers.
+fn mistakes(problems: u64, outside: u64) -> Option<String> {
+    let reported =
+        format!("Oclgrind reported {problems} mistakes of its kernels, each with kernel and line above");
+    let left_out = format!("{outside} accesses outside of buffers are left out");
+    match (problems, outside) {
+        (0, 0) => None,
+        (_, 0) => Some(reported),
+        (0, _) => Some(left_out),
+        _ => Some(format!("{reported}; {left_out}")),
+    }
+}
+
 impl Recording {
     fn end(&mut self) -> Result<(), SourceError> {
         self.ended = true;
@@ -156,12 +169,8 @@ impl Recording {
                 self.program
             ));
         }
-        if problems + outside > 0 {
-            self.warnings.push(format!(
-                "{}: Oclgrind reported {problems} mistakes of its kernels, each with kernel and line above; {outside} \
-                 accesses outside of buffers are left out",
-                self.program
-            ));
+        if let Some(mistakes) = mistakes(problems, outside) {
+            self.warnings.push(format!("{}: {mistakes}", self.program));
         }
         self.collector.end();
         Ok(())
@@ -238,5 +247,20 @@ impl Source for Recording {
 
     fn is_gpu(&self) -> bool {
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_happened_is_said_of_mistakes() {
+        assert_eq!(mistakes(0, 0), None);
+        assert_eq!(mistakes(0, 7).unwrap(), "7 accesses outside of buffers are left out");
+        let reported = "Oclgrind reported 3 mistakes of its kernels, each with kernel and line above";
+        assert_eq!(mistakes(3, 0).unwrap(), reported);
+        let both = format!("{reported}; 7 accesses outside of buffers are left out");
+        assert_eq!(mistakes(3, 7), Some(both));
     }
 }
