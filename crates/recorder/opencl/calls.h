@@ -34,6 +34,25 @@ struct Running
       tell(Return, nullptr, 0);
   }
 };
+
+// Work-items of a group where the program leaves that to the device. Oclgrind takes one, with which a warp has one lane;
+// a GPU takes what the kernel says that it needs, or some warps of neighbours. Returns whether it is known.
+bool chooseGroup(cl_command_queue queue, cl_kernel kernel, size_t items, size_t* group)
+{
+  cl_device_id device = nullptr;
+  size_t needed[3] = {0, 0, 0}, most = 0;
+  if (clGetCommandQueueInfo(queue, CL_QUEUE_DEVICE, sizeof device, &device, nullptr) != CL_SUCCESS ||
+      clGetKernelWorkGroupInfo(kernel, device, CL_KERNEL_COMPILE_WORK_GROUP_SIZE, sizeof needed, needed, nullptr) !=
+        CL_SUCCESS ||
+      clGetKernelWorkGroupInfo(kernel, device, CL_KERNEL_WORK_GROUP_SIZE, sizeof most, &most, nullptr) != CL_SUCCESS)
+    return false;
+  group[0] = std::min<size_t>(std::min<size_t>(most, 64), items);
+  while (group[0] > 1 && items % group[0] > 0)
+    group[0]--;
+  if (needed[0] > 0)
+    std::copy(needed, needed + 3, group);
+  return group[0] > 0;
+}
 } // namespace
 
 #define FORWARD(name, ...)                                                                                                       \
@@ -114,6 +133,9 @@ cl_int clEnqueueNDRangeKernel(cl_command_queue queue, cl_kernel kernel, cl_uint 
                               const size_t* size, const size_t* group, cl_uint waits, const cl_event* events, cl_event* event)
 {
   static auto real = next<decltype(clEnqueueNDRangeKernel)>("clEnqueueNDRangeKernel");
+  size_t chosen[3] = {1, 1, 1};
+  if (!group && size && dimensions > 0 && chooseGroup(queue, kernel, size[0], chosen))
+    group = chosen;
   depth++;
   cl_int status = real(queue, kernel, dimensions, offset, size, group, waits, events, event);
   if (--depth == 0 && status == CL_SUCCESS)

@@ -15,6 +15,7 @@
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <sys/socket.h>
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <string>

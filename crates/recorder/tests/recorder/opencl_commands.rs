@@ -1,0 +1,25 @@
+//! OpenCL programs on Oclgrind: commands, processes and threads of which more than one does something.
+
+use super::opencl::{Seen, gpu, program, record};
+use super::support::Workshop;
+use std::collections::BTreeMap;
+
+/// Records `commands` with these arguments.
+fn recorded(arguments: &[&str]) -> Seen {
+    let workshop = Workshop::new();
+    let program = program(&workshop, "commands");
+    let mut command: Vec<&dyn AsRef<std::ffi::OsStr>> = vec![&program];
+    command.extend(arguments.iter().map(|argument| argument as &dyn AsRef<std::ffi::OsStr>));
+    record(&command, &gpu())
+}
+
+#[test]
+fn groups_that_a_program_leaves_to_the_device_are_warps_of_neighbours() {
+    let seen = recorded(&["flat", "128", "4"]);
+    assert_eq!(seen.launches, [("flat".to_owned(), 8)]);
+    assert_eq!(seen.lanes["flat"], BTreeMap::from([(32, 16)]));
+    // The largest divisor of at most 64 is 50.
+    assert_eq!(recorded(&["flat", "1000"]).lanes["flat"], BTreeMap::from([(18, 20), (32, 20)]));
+    // Kernels that need a size have it.
+    assert_eq!(recorded(&["sixteen", "64"]).lanes["sixteen"], BTreeMap::from([(16, 4)]));
+}
