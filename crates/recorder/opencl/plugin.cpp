@@ -73,6 +73,7 @@ enum Kind : uint8_t
   Enqueue,
   Run,
   Return,
+  AtomicStore,
 };
 
 struct Record
@@ -239,7 +240,7 @@ public:
   }
   void memoryAtomicStore(const Memory* memory, const WorkItem* item, AtomicOp, size_t address, size_t bytes) override
   {
-    access(Store, memory, item, address, bytes);
+    access(AtomicStore, memory, item, address, bytes);
   }
   // Copies of a whole group are its first work-item's.
   void memoryLoad(const Memory* memory, const WorkGroup*, size_t address, size_t bytes) override

@@ -122,10 +122,10 @@ impl Collector {
     pub fn receive(&mut self, (context, message): Received) {
         match message {
             Message::Enter { item, code } => self.step(item, Step::Enter(code)),
-            Message::Access { item, address, bytes, write, code, instructions } => {
+            Message::Access { item, address, bytes, write, atomic, code, instructions } => {
                 match self.place(context, address, u64::from(bytes)) {
                     Some(address) if bytes > 0 => {
-                        let access = LaneAccess { code, address, bytes, write, instructions };
+                        let access = LaneAccess { code, address, bytes, write, atomic, instructions };
                         self.step(item, Step::Access(access));
                     }
                     _ => self.outside += 1,
@@ -237,7 +237,7 @@ impl Collector {
         (self.lanes, self.flow) = (lanes, flow);
     }
 
-    /// One instruction of a warp: its lanes' accesses, of which only the first brings instructions.
+    /// One access of a warp: its lanes' accesses, of which only the first brings instructions.
     fn issue(&mut self, accesses: &[LaneAccess], instructions: u32) {
         if self.is_full() {
             return;
@@ -246,7 +246,7 @@ impl Collector {
         if self.stream.is_full() {
             self.deliver();
         }
-        let mut instructions = u64::from(instructions) + 1;
+        let mut instructions = u64::from(instructions);
         for access in accesses {
             let kind = if access.write { AccessKind::Write } else { AccessKind::Read };
             self.stream.access(access.address, access.bytes, kind, 0, instructions);

@@ -11,8 +11,9 @@ const LONGEST: usize = 1 << 20;
 /// One thing that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// A work-item loads or stores global memory at `code`, after `instructions` others since its last.
-    Access { item: u32, address: u64, bytes: u8, write: bool, code: u32, instructions: u32 },
+    /// A work-item loads or stores global memory at `code`, after `instructions` others since its last. The store of an
+    /// `atomic` is the second half of the instruction that has loaded.
+    Access { item: u32, address: u64, bytes: u8, write: bool, atomic: bool, code: u32, instructions: u32 },
     /// A work-item comes to a piece of straight code, which its first instruction names.
     Enter { item: u32, code: u32 },
     /// A work-item ends, after `instructions` since its last access.
@@ -77,7 +78,10 @@ impl<R: Read> Wire<R> {
         let (item, code, count) = (number(4), number(16), number(20));
         let address = u64::from(number(8)) | u64::from(number(12)) << 32;
         let message = match kind {
-            1 | 2 => Message::Access { item, address, bytes, write: kind == 2, code, instructions: count },
+            1 | 2 | 19 => {
+                let (write, atomic) = (kind != 1, kind == 19);
+                Message::Access { item, address, bytes, write, atomic, code, instructions: count }
+            }
             3 => Message::Enter { item, code },
             4 => Message::ItemEnd { item, instructions: count },
             5 => Message::GroupBegin { items: count },
@@ -134,15 +138,24 @@ mod tests {
     #[test]
     fn records_and_payloads_are_read() {
         let mut sent = record(2, 4, 7, 1 << 48, 5, 9);
+        sent.extend(record(19, 8, 7, 2 << 48, 6, 0));
         sent.extend(record(8, 0, 0, 16, 0, 6).into_iter().chain(*b"vecadd"));
         sent.extend(record(14, 0, 0, 2 << 48, 0, 8).into_iter().chain(100u64.to_le_bytes()));
         for (kind, item) in [(16, 0), (17, 1), (18, 0)] {
             sent.extend(record(kind, 0, item, 77, 0, 0));
         }
         let mut wire = Wire::new(&sent[..]);
-        let access =
-            Message::Access { item: 7, address: 1 << 48, bytes: 4, write: true, code: 5, instructions: 9 };
-        assert_eq!(wire.next().unwrap(), Some((3, access)));
+        let access = |address, bytes, atomic, code, instructions| Message::Access {
+            item: 7,
+            address,
+            bytes,
+            write: true,
+            atomic,
+            code,
+            instructions,
+        };
+        assert_eq!(wire.next().unwrap(), Some((3, access(1 << 48, 4, false, 5, 9))));
+        assert_eq!(wire.next().unwrap(), Some((3, access(2 << 48, 8, true, 6, 0))));
         let begin = Message::KernelBegin { name: "vecadd".to_owned(), groups: 16 };
         assert_eq!(wire.next().unwrap(), Some((3, begin)));
         let host = Message::Host { address: 2 << 48, bytes: 100, write: true };

@@ -23,3 +23,12 @@ fn groups_that_a_program_leaves_to_the_device_are_warps_of_neighbours() {
     // Kernels that need a size have it.
     assert_eq!(recorded(&["sixteen", "64"]).lanes["sixteen"], BTreeMap::from([(16, 4)]));
 }
+
+#[test]
+fn an_atomic_is_one_instruction_that_loads_and_stores() {
+    let seen = recorded(&["atomics", "64"]);
+    assert_eq!((seen.gpu, &seen.lanes["atomics"]), ([64, 64], &BTreeMap::from([(64, 2)])));
+    // Every other lane finds what it expects, and stores.
+    let seen = recorded(&["some", "64"]);
+    assert_eq!((seen.gpu, &seen.lanes["some"]), ([64, 32], &BTreeMap::from([(48, 2)])));
+}
