@@ -41,6 +41,7 @@ public:
   TypedValueMap::const_iterator values_begin() const;
   TypedValueMap::const_iterator values_end() const;
   const llvm::Argument* getArgument(unsigned int index) const;
+  unsigned int getArgumentAccessQualifier(unsigned int index) const;
   unsigned int getArgumentAddressQualifier(unsigned int index) const;
   const llvm::StringRef getArgumentName(unsigned int index) const;
   const std::string& getName() const;
@@ -166,6 +167,9 @@ public:
         llvm::StringRef name = kernel->getArgumentName(at);
         uint64_t address;
         memcpy(&address, value->second.data, sizeof address);
+        // An image is described by the host.
+        if (kernel->getArgumentAccessQualifier(at) != CL_KERNEL_ARG_ACCESS_NONE)
+          address = reinterpret_cast<const Image*>(address)->address;
         record(Argument, 0, address, 0, name.length);
         put(name.data, name.length);
       }

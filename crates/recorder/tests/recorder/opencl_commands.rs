@@ -1,6 +1,6 @@
 //! OpenCL programs on Oclgrind: commands, processes and threads of which more than one does something.
 
-use super::opencl::{Seen, gpu, program, record};
+use super::opencl::{Seen, gpu, order, program, record};
 use super::support::Workshop;
 use std::collections::BTreeMap;
 
@@ -31,4 +31,14 @@ fn an_atomic_is_one_instruction_that_loads_and_stores() {
     // Every other lane finds what it expects, and stores.
     let seen = recorded(&["some", "64"]);
     assert_eq!((seen.gpu, &seen.lanes["some"]), ([64, 32], &BTreeMap::from([(48, 2)])));
+}
+
+#[test]
+fn an_image_has_its_name_and_is_filled_before_its_kernel() {
+    let workshop = Workshop::new();
+    let program = program(&workshop, "commands");
+    assert_eq!(order(&[&program, &"picture"]), ["host", "launch"]);
+    let seen = record(&[&program, &"picture"], &gpu());
+    assert_eq!(seen.names, ["image", "out"]);
+    assert_eq!((seen.gpu, seen.host), ([4 * 1024, 1024], [0, 256]), "four channels each");
 }
