@@ -123,6 +123,9 @@ void tell(Kind kind, const void* queue, uint32_t item)
   put(&record, sizeof record);
 }
 
+// The instruction of a group's copy, which comes after all that its work-items have done.
+const uint32_t COPY = UINT32_MAX;
+
 // What is known of a work-item between two callbacks.
 struct Item
 {
@@ -188,6 +191,7 @@ public:
 
   void workGroupBegin(const WorkGroup* group) override
   {
+    copied = 0;
     size = group->getGroupSize();
     items.assign(size.x * size.y * size.z, Item());
     for (size_t at = 0; at < items.size(); at++)
@@ -206,6 +210,7 @@ public:
   void workGroupBarrier(const WorkGroup*, uint32_t) override
   {
     record(Barrier, 0, 0, 0, 0);
+    copied = 0;
     current = nullptr;
   }
 
@@ -246,16 +251,14 @@ public:
   {
     access(AtomicStore, memory, item, address, bytes);
   }
-  // Copies of a whole group are its first work-item's.
+  // Copies of a whole group are its work-items' in turn, an element each.
   void memoryLoad(const Memory* memory, const WorkGroup*, size_t address, size_t bytes) override
   {
-    if (memory->getAddressSpace() == AddrSpaceGlobal)
-      record(Load, 0, address, 0, 1, bytes);
+    copies(Load, memory, address, bytes);
   }
   void memoryStore(const Memory* memory, const WorkGroup*, size_t address, size_t bytes, const uint8_t*) override
   {
-    if (memory->getAddressSpace() == AddrSpaceGlobal)
-      record(Store, 0, address, 0, 1, bytes);
+    copies(Store, memory, address, bytes);
   }
 
   void memoryAllocated(const Memory* memory, size_t address, size_t bytes, cl_mem_flags flags,
@@ -320,6 +323,8 @@ private:
   std::vector<Item> items;
   const WorkItem* current = nullptr;
   Item* state = nullptr;
+  // Elements that the group has copied since its last barrier.
+  size_t copied = 0;
   // The first instruction of every block that was entered, and the numbers of instructions.
   std::unordered_map<const void*, const void*> leaders;
   std::unordered_map<const void*, uint32_t> codes;
@@ -381,6 +386,12 @@ private:
       record(kind, state.number, address, code, state.instructions, std::min<size_t>(bytes, 128));
       state.instructions = 0;
     }
+  }
+
+  void copies(Kind kind, const Memory* memory, size_t address, size_t bytes)
+  {
+    if (memory->getAddressSpace() == AddrSpaceGlobal && !items.empty())
+      record(kind, copied++ % items.size(), address, COPY, 1, bytes);
   }
 
   void host(Kind kind, const Memory* memory, size_t address, size_t bytes)

@@ -42,3 +42,10 @@ fn an_image_has_its_name_and_is_filled_before_its_kernel() {
     assert_eq!(seen.names, ["image", "out"]);
     assert_eq!((seen.gpu, seen.host), ([4 * 1024, 1024], [0, 256]), "four channels each");
 }
+
+#[test]
+fn a_copy_of_a_group_is_spread_over_its_items() {
+    let seen = recorded(&["staged"]);
+    // Four groups copy 256 numbers each, and every item stores one.
+    assert_eq!((seen.gpu, &seen.lanes["staged"]), ([1024, 256], &BTreeMap::from([(32, 32 + 8)])));
+}
