@@ -3,8 +3,6 @@
 // a call calls in turn is part of it.
 namespace
 {
-thread_local int depth = 0;
-
 template <typename F> F* next(const char* name)
 {
   return reinterpret_cast<F*>(dlsym(RTLD_NEXT, name));
@@ -30,8 +28,11 @@ struct Running
   }
   ~Running()
   {
-    if (--depth == 0)
-      tell(Return, nullptr, 0);
+    if (--depth > 0)
+      return;
+    tell(Return, nullptr, 0);
+    Turn turn;
+    flush();
   }
 };
 

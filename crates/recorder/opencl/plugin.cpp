@@ -14,10 +14,17 @@
 
 #include <dlfcn.h>
 #include <execinfo.h>
+#include <fcntl.h>
+#include <pthread.h>
 #include <sys/socket.h>
+#include <unistd.h>
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <cstddef>
 #include <cstdio>
+#include <mutex>
+#include <new>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -50,6 +57,8 @@ public:
 } // namespace oclgrind
 
 using namespace oclgrind;
+
+#include "process.h"
 
 namespace
 {
@@ -89,38 +98,27 @@ struct Record
 };
 static_assert(sizeof(Record) == 24, "the recorder expects 24 bytes");
 
-// One socket for all contexts of the process.
-int channel = -1;
-uint16_t contexts = 0;
-std::vector<char> pending;
-
-void flush()
-{
-  size_t sent = 0;
-  while (channel >= 0 && sent < pending.size())
-  {
-    ssize_t now = send(channel, pending.data() + sent, pending.size() - sent, MSG_NOSIGNAL);
-    if (now >= 0)
-      sent += now;
-    else if (errno != EINTR)
-      channel = -1; // Nobody listens any more: the program goes on unrecorded.
-  }
-  pending.clear();
-}
-
 void put(const void* data, size_t bytes)
 {
   const char* from = static_cast<const char*>(data);
-  pending.insert(pending.end(), from, from + bytes);
+  if (channel >= 0)
+    pending.insert(pending.end(), from, from + bytes);
 }
 
-void tell(Kind kind, const void* queue, uint32_t item)
+// What no context says. Without one nobody listens yet, and nothing can have been enqueued.
+void tell(Kind kind, const void* queue, uint32_t item, uint64_t more = thread)
 {
-  // Without a context nobody listens yet, and nothing can have been enqueued.
   if (channel < 0)
     return;
-  Record record{kind, 0, 0, item, reinterpret_cast<uint64_t>(queue), 0, 0};
+  Turn turn;
+  Record record{kind, 0, 0, item, reinterpret_cast<uint64_t>(queue), uint32_t(more), uint32_t(more >> 32)};
   put(&record, sizeof record);
+}
+
+void tellProblems()
+{
+  for (uint32_t left = problems.exchange(0); left > 0; left--)
+    tell(Problem, nullptr, 0);
 }
 
 // The instruction of a group's copy, which comes after all that its work-items have done.
@@ -140,9 +138,10 @@ struct Item
 class Terrace : public Plugin
 {
 public:
-  Terrace(const Context* context) : Plugin(context), number(contexts++) {}
+  Terrace(const Context* context) : Plugin(context), number(nextContext()) {}
   ~Terrace() override
   {
+    tellProblems();
     flush();
   }
 
@@ -151,8 +150,11 @@ public:
     return false;
   }
 
+  // One kernel at a time: records of work-items do not say which kernel they belong to.
   void kernelBegin(const KernelInvocation* invocation) override
   {
+    gate().lock();
+    leaveOut();
     const Kernel* kernel = invocation->getKernel();
     leaders.clear();
     codes.clear();
@@ -179,18 +181,21 @@ public:
     }
     Size3 groups = invocation->getNumGroups();
     const std::string& name = kernel->getName();
-    record(KernelBegin, 0, uint64_t(groups.x) * groups.y * groups.z, 0, name.size());
+    record(KernelBegin, thread, uint64_t(groups.x) * groups.y * groups.z, 0, name.size());
     put(name.data(), name.size());
   }
 
   void kernelEnd(const KernelInvocation*) override
   {
+    tellProblems();
     record(KernelEnd, 0, 0, 0, 0);
     flush();
+    gate().unlock();
   }
 
   void workGroupBegin(const WorkGroup* group) override
   {
+    runsItems = true;
     copied = 0;
     size = group->getGroupSize();
     items.assign(size.x * size.y * size.z, Item());
@@ -266,6 +271,7 @@ public:
   {
     if (memory->getAddressSpace() != AddrSpaceGlobal)
       return;
+    Turn turn;
     uint64_t offset = 0;
     std::string module = callSite(offset);
     uint64_t more[2] = {bytes, offset};
@@ -278,6 +284,7 @@ public:
   {
     if (memory->getAddressSpace() != AddrSpaceGlobal)
       return;
+    Turn turn;
     record(Free, 0, address, 0, 0);
     flush();
   }
@@ -294,6 +301,7 @@ public:
   // it, and to write all of what it maps for writing before it unmaps it.
   void memoryMap(const Memory* memory, size_t address, size_t offset, size_t bytes, cl_map_flags flags) override
   {
+    Turn turn;
     if (flags & CL_MAP_READ)
       host(HostRead, memory, address + offset, bytes);
     if (flags & (CL_MAP_WRITE | CL_MAP_WRITE_INVALIDATE_REGION))
@@ -301,6 +309,7 @@ public:
   }
   void memoryUnmap(const Memory* memory, size_t address, const void*) override
   {
+    Turn turn;
     auto mapped = written.find(address);
     if (mapped == written.end())
       return;
@@ -311,10 +320,11 @@ public:
     host(HostWrite, memory, range.first, range.second);
   }
 
+  // In any thread.
   void log(MessageType type, const char*) override
   {
     if (type == ERROR)
-      record(Problem, 0, 0, 0, 0);
+      problems++;
   }
 
 private:
@@ -398,11 +408,14 @@ private:
   {
     if (memory->getAddressSpace() != AddrSpaceGlobal)
       return;
+    Turn turn;
+    tellProblems();
     uint64_t more = bytes;
-    record(kind, 0, address, 0, sizeof more);
+    record(kind, thread, address, 0, sizeof more);
     put(&more, sizeof more);
-    // A program may end in any way after this, and says no more then.
-    flush();
+    // A program may end in any way after this, and says no more then. Where the end of the call is seen, many go at once.
+    if (depth == 0)
+      flush();
   }
 
   // The innermost caller outside the OpenCL runtime and the standard library: its module, and the address in it.
@@ -453,11 +466,8 @@ static std::unordered_map<Context*, Terrace*> plugins;
 
 extern "C" void initializePlugins(Context* context)
 {
-  if (channel < 0 && contexts == 0)
-  {
-    const char* number = getenv("TERRACE_OPENCL_CHANNEL");
-    channel = number ? atoi(number) : -1;
-  }
+  Turn turn;
+  join();
   Terrace* plugin = new Terrace(context);
   plugins[context] = plugin;
   context->registerPlugin(plugin);
@@ -465,6 +475,7 @@ extern "C" void initializePlugins(Context* context)
 
 extern "C" void releasePlugins(Context* context)
 {
+  Turn turn;
   auto found = plugins.find(context);
   if (found == plugins.end())
     return;

@@ -157,8 +157,8 @@ impl Collector {
                     buffer.name.get_or_insert(name);
                 }
             }
-            Message::KernelBegin { name, groups } => {
-                let enqueued = self.queues.begin(&mut self.held);
+            Message::KernelBegin { thread, name, groups } => {
+                let enqueued = self.queues.begin(thread, &mut self.held);
                 self.flush_host(enqueued);
                 self.flow = Flow::default();
                 self.kernels += 1;
@@ -181,17 +181,17 @@ impl Collector {
                     self.held.push(Deed::Free(object));
                 }
             }
-            Message::Host { address, bytes, write } => match self.place(context, address, bytes) {
+            Message::Host { thread, address, bytes, write } => match self.place(context, address, bytes) {
                 Some(start) => {
-                    let access = Deed::Access { range: AddressRange::new(start, bytes), write };
-                    self.queues.access(&mut self.held, access);
+                    let range = AddressRange::new(start, bytes);
+                    self.queues.access(thread, &mut self.held, range, write);
                 }
                 None => self.outside += 1,
             },
             Message::Problem => self.problems += 1,
             Message::Enqueue { queue } => self.held.push(Deed::Enqueue(queue)),
-            Message::Run { queue, blocks } => self.queues.run(queue, blocks),
-            Message::Return => self.queues.returns(&mut self.held),
+            Message::Run { thread, queue, blocks } => self.queues.run(thread, queue, blocks),
+            Message::Return { thread } => self.queues.returns(thread, &mut self.held),
         }
     }
 

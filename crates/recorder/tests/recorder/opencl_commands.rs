@@ -34,6 +34,39 @@ fn an_atomic_is_one_instruction_that_loads_and_stores() {
 }
 
 #[test]
+fn a_fill_goes_through_its_range_line_by_line() {
+    assert_eq!(recorded(&["fill", "1048576"]).host, [0, 1_048_576 / 64]);
+}
+
+#[test]
+fn a_forked_process_is_left_out_whenever_it_comes() {
+    for when in ["fork-first", "fork-later"] {
+        let seen = recorded(&[when]);
+        assert_eq!((seen.gpu, seen.host), ([2048, 2048], [64, 64]), "{when}");
+        let [warning] = &seen.warnings[..] else { panic!("{when}: {:?}", seen.warnings) };
+        assert!(warning.contains("kernels of another of its processes are left out"), "{warning}");
+    }
+    let seen = recorded(&["fork-unused"]);
+    assert_eq!((seen.gpu, seen.warnings), ([2048, 2048], Vec::new()), "a child without kernels");
+}
+
+#[test]
+fn a_script_may_run_one_program_after_the_other() {
+    let workshop = Workshop::new();
+    let program = program(&workshop, "commands");
+    let seen = record(&[&"bash", &"-c", &"$0 increment 1; $0 increment 2; :", &program], &gpu());
+    assert_eq!((seen.gpu, seen.warnings), ([3 * 1024; 2], Vec::new()));
+}
+
+#[test]
+fn threads_with_contexts_of_their_own_take_turns() {
+    let seen = recorded(&["threads"]);
+    assert_eq!((seen.gpu, seen.host), ([4 * 8 * 1024; 2], [4 * 64; 2]));
+    assert_eq!(seen.lanes["increment"], BTreeMap::from([(32, 2 * 4 * 8 * 32)]));
+    assert!(seen.warnings.is_empty(), "{:?}", seen.warnings);
+}
+
+#[test]
 fn an_image_has_its_name_and_is_filled_before_its_kernel() {
     let workshop = Workshop::new();
     let program = program(&workshop, "commands");
