@@ -84,6 +84,7 @@ enum Kind : uint8_t
   Run,
   Return,
   AtomicStore,
+  Depends,
 };
 
 struct Record

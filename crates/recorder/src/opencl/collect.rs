@@ -192,6 +192,7 @@ impl Collector {
             Message::Enqueue { queue } => self.held.push(Deed::Enqueue(queue)),
             Message::Run { thread, queue, blocks } => self.queues.run(thread, queue, blocks),
             Message::Return { thread } => self.queues.returns(thread, &mut self.held),
+            Message::Depends { queue, on } => self.queues.depends(queue, on),
         }
     }
 

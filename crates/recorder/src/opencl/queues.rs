@@ -4,13 +4,14 @@
 //! queue, and when a kernel is enqueued. On a device the kernel runs from then on. So what the host does between enqueueing
 //! and blocking overlaps the kernel, unless the queue itself does it after the kernel: a copy, a mapping.
 //!
-//! Threads of the host are told apart only by what each of their calls runs.
+//! A command may wait for commands of another queue (`Queues::depends`): it comes after the kernels that this queue has by
+//! then. Threads of the host are told apart only by what each of their calls runs.
 //!
 //! Of a kernel that the host enqueues and then blocks for, nothing is said: a launch without marks means the same. Programs
 //! whose calls the plugin does not see (it was not preloaded, or they look functions up themselves) are all of that kind.
 
 use super::deed::Deed;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use terrace_model::AddressRange;
 
 /// A call that may run commands of a queue now.
@@ -28,6 +29,10 @@ pub(super) struct Queues {
     running: Vec<Running>,
     /// The latest launch of each queue that the host has not waited for, of those that overlap.
     under_way: HashMap<u64, u64>,
+    /// What the next commands of a queue wait for.
+    after: HashMap<u64, Vec<u64>>,
+    /// Each queue and another that it has waited for.
+    related: HashSet<(u64, u64)>,
     launches: u64,
     /// Kernels that the trace says were enqueued.
     pub marked: u64,
@@ -57,14 +62,23 @@ impl Queues {
         }
     }
 
+    /// What this queue gets next waits for what another queue has got by now.
+    pub fn depends(&mut self, queue: u64, on: u64) {
+        self.related.insert((queue, on));
+        let after = self.after.entry(queue).or_default();
+        if !after.contains(&on) {
+            after.push(on);
+        }
+    }
+
     fn wait(&mut self, queue: u64, held: &mut Vec<Deed>) {
         if let Some(launch) = self.under_way.remove(&queue) {
             held.push(Deed::Wait(launch));
         }
     }
 
-    /// The host accesses a buffer. A command of a queue comes after the queue's kernels before it and those
-    /// behind it come after the command. Neighbouring accesses of one call
+    /// The host accesses a buffer. A command of a queue comes after the queue's kernels before it and those that it waits
+    /// for; those behind it and those that wait for its queue come after the command. Neighbouring accesses of one call
     /// are one, since some commands come in elements.
     pub fn access(&mut self, thread: u32, held: &mut Vec<Deed>, range: AddressRange, write: bool) {
         let behind = match self.latest {
@@ -89,9 +103,16 @@ impl Queues {
         let running = |run: &&Running| run.thread == thread;
         let queues: Vec<u64> = self.running.iter().filter(running).map(|run| run.queue).collect();
         for queue in &queues {
+            for other in self.after.remove(queue).unwrap_or_default() {
+                self.wait(other, held);
+            }
             self.wait(*queue, held);
         }
-        let comes_after = |deed: &Deed| matches!(deed, Deed::Enqueue(queue) if queues.contains(queue));
+        let waits = |queue: &u64| {
+            self.after.get(queue).is_some_and(|after| after.iter().any(|on| queues.contains(on)))
+        };
+        let comes_after =
+            |deed: &Deed| matches!(deed, Deed::Enqueue(queue) if queues.contains(queue) || waits(queue));
         let behind: Vec<Deed> = held.iter().copied().filter(comes_after).collect();
         held.retain(|deed| !comes_after(deed));
         held.extend(&behind);
@@ -108,8 +129,17 @@ impl Queues {
     pub fn begin(&mut self, thread: u32, held: &mut Vec<Deed>) -> Option<usize> {
         self.latest = None;
         let place = |queue: u64| held.iter().position(|deed| *deed == Deed::Enqueue(queue));
-        let mut mine = self.running.iter().filter(|run| run.thread == thread);
-        let (at, run) = mine.find_map(|run| Some((place(run.queue)?, *run)))?;
+        let mine = self.running.iter().filter(|run| run.thread == thread);
+        let Some((at, run)) = mine.clone().find_map(|run| Some((place(run.queue)?, *run))) else {
+            // A command of the queue waits for a kernel of another, which runs now and is over when the command begins.
+            let waits_for = |on: u64| mine.clone().any(|run| self.related.contains(&(run.queue, on)));
+            let related = |deed: &Deed| matches!(deed, Deed::Enqueue(on) if waits_for(*on));
+            if let Some(at) = held.iter().position(related) {
+                held.remove(at);
+            }
+            return None;
+        };
+        self.after.remove(&run.queue);
         let is_last = held[at..].iter().all(|deed| matches!(deed, Deed::Enqueue(_)));
         if run.blocks && is_last && !self.under_way.contains_key(&run.queue) {
             held.remove(at);
@@ -206,6 +236,26 @@ mod tests {
         queues.run(THREAD, 1, true);
         write(&mut queues, &mut held, (199_999 << 20) + 64);
         assert_eq!(held.len(), 200_002, "one more, and the kernel that never ran is forgotten");
+    }
+
+    #[test]
+    fn a_command_comes_after_the_other_queues_kernel_that_it_waits_for() {
+        let (mut queues, mut held) = (Queues::default(), vec![Enqueue(1)]);
+        queues.run(THREAD, 1, false);
+        assert_eq!(queues.begin(THREAD, &mut held), Some(0));
+        queues.returns(THREAD, &mut held);
+        held.clear();
+        queues.depends(2, 1);
+        queues.run(THREAD, 2, false);
+        write(&mut queues, &mut held, 0);
+        assert_eq!(held, [Wait(1), access(0)]);
+        // The next copy waits for nothing, but the kernel for the copy.
+        held = vec![Enqueue(1)];
+        queues.depends(1, 2);
+        write(&mut queues, &mut held, 128);
+        assert_eq!(held, [access(128), Enqueue(1)]);
+        // The copy's call runs the kernel too, if what comes next in the queue waits for it.
+        assert_eq!((queues.begin(THREAD, &mut held), &held[..]), (None, &[access(128)][..]));
     }
 
     #[test]

@@ -44,6 +44,8 @@ pub enum Message {
     Run { thread: u32, queue: u64, blocks: bool },
     /// The thread's call has returned.
     Return { thread: u32 },
+    /// What a queue gets next waits for what another has got by now.
+    Depends { queue: u64, on: u64 },
 }
 
 /// A message and the OpenCL context that it is about.
@@ -101,6 +103,7 @@ impl<R: Read> Wire<R> {
             16 => Message::Enqueue { queue: address },
             17 => Message::Run { thread: code, queue: address, blocks: item != 0 },
             18 => Message::Return { thread: code },
+            20 => Message::Depends { queue: address, on: u64::from(code) | u64::from(count) << 32 },
             other => {
                 let problem = format!("the OpenCL recorder sent a record of kind {other}");
                 return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
@@ -144,6 +147,7 @@ mod tests {
         for (kind, item) in [(16, 0), (17, 1), (18, 0)] {
             sent.extend(record(kind, 0, item, 77, 4, 0));
         }
+        sent.extend(record(20, 0, 0, 77, 5, 6));
         let mut wire = Wire::new(&sent[..]);
         let access = |address, bytes, atomic, code, instructions| Message::Access {
             item: 7,
@@ -162,6 +166,7 @@ mod tests {
             Message::Enqueue { queue: 77 },
             Message::Run { thread: 4, queue: 77, blocks: true },
             Message::Return { thread: 4 },
+            Message::Depends { queue: 77, on: 6 << 32 | 5 },
         ];
         for message in expected {
             assert_eq!(wire.next().unwrap(), Some((3, message)));

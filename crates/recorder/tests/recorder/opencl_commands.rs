@@ -77,6 +77,14 @@ fn an_image_has_its_name_and_is_filled_before_its_kernel() {
 }
 
 #[test]
+fn a_command_waits_for_the_events_of_another_queue() {
+    let workshop = Workshop::new();
+    let round = ["enqueue", "launch", "wait 0", "host"];
+    let expected = [&["host"][..], &round, &round].concat();
+    assert_eq!(order(&[&program(&workshop, "commands"), &"waits"]), expected);
+}
+
+#[test]
 fn a_copy_of_a_group_is_spread_over_its_items() {
     let seen = recorded(&["staged"]);
     // Four groups copy 256 numbers each, and every item stores one.
