@@ -1,7 +1,8 @@
 //! Records a program and prints its events, with how many accesses lie between them.
 //!
 //! `cargo run --release -p terrace-recorder --example dump -- COMMAND ARGS…`; with `ACCESSES=1` in the environment
-//! each access is a line, with `GPU=1` the program is an OpenCL program, with `ALLOCATIONS=1` allocations are recorded, with `REGION=1` only marked regions.
+//! each access is a line, with `ALLOCATIONS=1` allocations are recorded, with `REGION=1` only marked regions, with
+//! `GPU=1` an OpenCL program.
 
 use std::ffi::OsString;
 use std::io::Write;
