@@ -85,6 +85,20 @@ fn accesses_out_of_bounds_are_reported_with_kernel_and_line_and_are_not_fatal() 
 }
 
 #[test]
+fn a_crash_of_the_program_is_not_blamed_on_an_emulator_that_is_not_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let crashes = program(folder.path(), "vecadd", &[("return 0;", "abort();")]);
+    let mut record = terrace();
+    record.current_dir(folder.path()).args(["record", "--gpu", "-o", "x.trace", "--"]).arg(&crashes);
+    let message = stderr(record.arg("64"), 1);
+    assert!(
+        message.contains("whether the program or Oclgrind has crashed, oclgrind PROGRAM shows"),
+        "{message}"
+    );
+    assert!(!message.contains("qemu"), "{message}");
+}
+
+#[test]
 fn hints_of_another_program_are_reported_as_such() {
     let folder = tempfile::tempdir().unwrap();
     let bfs = recorded(folder.path(), &program(folder.path(), "bfs", &[]), &["512"]);

@@ -1,7 +1,8 @@
 //! Records a program and prints its events, with how many accesses lie between them.
 //!
 //! `cargo run --release -p terrace-recorder --example dump -- COMMAND ARGS…`; with `ACCESSES=1` in the environment
-//! each access is a line, with `ALLOCATIONS=1` allocations are recorded, with `REGION=1` only marked regions.
+//! each access is a line, with `ALLOCATIONS=1` allocations are recorded, with `REGION=1` only marked regions, with
+//! `GPU=1` an OpenCL program.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -11,8 +12,12 @@ use terrace_trace::{EventSource, Item};
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let command: Vec<OsString> = std::env::args_os().skip(1).collect();
     let set = |name| std::env::var_os(name).is_some();
-    let options =
-        RecordOptions { allocations: set("ALLOCATIONS"), region: set("REGION"), ..RecordOptions::default() };
+    let options = RecordOptions {
+        gpu: set("GPU"),
+        allocations: set("ALLOCATIONS"),
+        region: set("REGION"),
+        ..RecordOptions::default()
+    };
     let mut recording = record(&command, &options)?;
     let mut out = std::io::stderr().lock();
     let mut accesses = 0u64;

@@ -3,8 +3,6 @@
 // a call calls in turn is part of it.
 namespace
 {
-thread_local int depth = 0;
-
 template <typename F> F* next(const char* name)
 {
   return reinterpret_cast<F*>(dlsym(RTLD_NEXT, name));
@@ -30,10 +28,45 @@ struct Running
   }
   ~Running()
   {
-    if (--depth == 0)
-      tell(Return, nullptr, 0);
+    if (--depth > 0)
+      return;
+    tell(Return, nullptr, 0);
+    Turn turn;
+    flush();
   }
 };
+
+// A command of `queue` waits for events, some of which are other queues'.
+void waitsFor(cl_command_queue queue, cl_uint count, const cl_event* events)
+{
+  for (cl_uint at = 0; depth == 0 && events && at < count; at++)
+  {
+    cl_command_queue other = nullptr;
+    if (clGetEventInfo(events[at], CL_EVENT_COMMAND_QUEUE, sizeof other, &other, nullptr) != CL_SUCCESS)
+      continue;
+    if (other && other != queue)
+      tell(Depends, queue, 0, reinterpret_cast<uint64_t>(other));
+  }
+}
+
+// Work-items of a group where the program leaves that to the device. Oclgrind takes one, with which a warp has one lane;
+// a GPU takes what the kernel says that it needs, or some warps of neighbours. Returns whether it is known.
+bool chooseGroup(cl_command_queue queue, cl_kernel kernel, size_t items, size_t* group)
+{
+  cl_device_id device = nullptr;
+  size_t needed[3] = {0, 0, 0}, most = 0;
+  if (clGetCommandQueueInfo(queue, CL_QUEUE_DEVICE, sizeof device, &device, nullptr) != CL_SUCCESS ||
+      clGetKernelWorkGroupInfo(kernel, device, CL_KERNEL_COMPILE_WORK_GROUP_SIZE, sizeof needed, needed, nullptr) !=
+        CL_SUCCESS ||
+      clGetKernelWorkGroupInfo(kernel, device, CL_KERNEL_WORK_GROUP_SIZE, sizeof most, &most, nullptr) != CL_SUCCESS)
+    return false;
+  group[0] = std::min<size_t>(std::min<size_t>(most, 64), items);
+  while (group[0] > 1 && items % group[0] > 0)
+    group[0]--;
+  if (needed[0] > 0)
+    std::copy(needed, needed + 3, group);
+  return group[0] > 0;
+}
 } // namespace
 
 #define FORWARD(name, ...)                                                                                                       \
@@ -92,6 +125,7 @@ cl_int clWaitForEvents(cl_uint count, const cl_event* events)
 cl_int clEnqueueReadBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocks, size_t offset, size_t bytes, void* to,
                            cl_uint waits, const cl_event* events, cl_event* event)
 {
+  waitsFor(queue, waits, events);
   Running running(queue, blocks);
   FORWARD(clEnqueueReadBuffer, queue, buffer, blocks, offset, bytes, to, waits, events, event);
 }
@@ -99,6 +133,7 @@ cl_int clEnqueueReadBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocks
 cl_int clEnqueueWriteBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocks, size_t offset, size_t bytes, const void* from,
                             cl_uint waits, const cl_event* events, cl_event* event)
 {
+  waitsFor(queue, waits, events);
   Running running(queue, blocks);
   FORWARD(clEnqueueWriteBuffer, queue, buffer, blocks, offset, bytes, from, waits, events, event);
 }
@@ -106,6 +141,7 @@ cl_int clEnqueueWriteBuffer(cl_command_queue queue, cl_mem buffer, cl_bool block
 void* clEnqueueMapBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocks, cl_map_flags flags, size_t offset, size_t bytes,
                          cl_uint waits, const cl_event* events, cl_event* event, cl_int* status)
 {
+  waitsFor(queue, waits, events);
   Running running(queue, blocks);
   FORWARD(clEnqueueMapBuffer, queue, buffer, blocks, flags, offset, bytes, waits, events, event, status);
 }
@@ -114,10 +150,41 @@ cl_int clEnqueueNDRangeKernel(cl_command_queue queue, cl_kernel kernel, cl_uint 
                               const size_t* size, const size_t* group, cl_uint waits, const cl_event* events, cl_event* event)
 {
   static auto real = next<decltype(clEnqueueNDRangeKernel)>("clEnqueueNDRangeKernel");
+  size_t chosen[3] = {1, 1, 1};
+  if (!group && size && dimensions > 0 && chooseGroup(queue, kernel, size[0], chosen))
+    group = chosen;
+  waitsFor(queue, waits, events);
   depth++;
   cl_int status = real(queue, kernel, dimensions, offset, size, group, waits, events, event);
   if (--depth == 0 && status == CL_SUCCESS)
     tell(Enqueue, queue, 0);
   return status;
+}
+
+// Commands that run in a later call, unless they block. Their waiting is all that is of interest.
+cl_int clEnqueueFillBuffer(cl_command_queue queue, cl_mem buffer, const void* pattern, size_t length, size_t offset,
+                           size_t bytes, cl_uint waits, const cl_event* events, cl_event* event)
+{
+  waitsFor(queue, waits, events);
+  FORWARD(clEnqueueFillBuffer, queue, buffer, pattern, length, offset, bytes, waits, events, event);
+}
+
+cl_int clEnqueueCopyBuffer(cl_command_queue queue, cl_mem from, cl_mem to, size_t offset, size_t start, size_t bytes,
+                           cl_uint waits, const cl_event* events, cl_event* event)
+{
+  waitsFor(queue, waits, events);
+  FORWARD(clEnqueueCopyBuffer, queue, from, to, offset, start, bytes, waits, events, event);
+}
+
+cl_int clEnqueueMarkerWithWaitList(cl_command_queue queue, cl_uint waits, const cl_event* events, cl_event* event)
+{
+  waitsFor(queue, waits, events);
+  FORWARD(clEnqueueMarkerWithWaitList, queue, waits, events, event);
+}
+
+cl_int clEnqueueBarrierWithWaitList(cl_command_queue queue, cl_uint waits, const cl_event* events, cl_event* event)
+{
+  waitsFor(queue, waits, events);
+  FORWARD(clEnqueueBarrierWithWaitList, queue, waits, events, event);
 }
 }

@@ -14,9 +14,17 @@
 
 #include <dlfcn.h>
 #include <execinfo.h>
+#include <fcntl.h>
+#include <pthread.h>
 #include <sys/socket.h>
+#include <unistd.h>
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <cstddef>
 #include <cstdio>
+#include <mutex>
+#include <new>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -40,6 +48,7 @@ public:
   TypedValueMap::const_iterator values_begin() const;
   TypedValueMap::const_iterator values_end() const;
   const llvm::Argument* getArgument(unsigned int index) const;
+  unsigned int getArgumentAccessQualifier(unsigned int index) const;
   unsigned int getArgumentAddressQualifier(unsigned int index) const;
   const llvm::StringRef getArgumentName(unsigned int index) const;
   const std::string& getName() const;
@@ -48,6 +57,8 @@ public:
 } // namespace oclgrind
 
 using namespace oclgrind;
+
+#include "process.h"
 
 namespace
 {
@@ -72,6 +83,8 @@ enum Kind : uint8_t
   Enqueue,
   Run,
   Return,
+  AtomicStore,
+  Depends,
 };
 
 struct Record
@@ -86,39 +99,31 @@ struct Record
 };
 static_assert(sizeof(Record) == 24, "the recorder expects 24 bytes");
 
-// One socket for all contexts of the process.
-int channel = -1;
-uint16_t contexts = 0;
-std::vector<char> pending;
-
-void flush()
-{
-  size_t sent = 0;
-  while (channel >= 0 && sent < pending.size())
-  {
-    ssize_t now = send(channel, pending.data() + sent, pending.size() - sent, MSG_NOSIGNAL);
-    if (now >= 0)
-      sent += now;
-    else if (errno != EINTR)
-      channel = -1; // Nobody listens any more: the program goes on unrecorded.
-  }
-  pending.clear();
-}
-
 void put(const void* data, size_t bytes)
 {
   const char* from = static_cast<const char*>(data);
-  pending.insert(pending.end(), from, from + bytes);
+  if (channel >= 0)
+    pending.insert(pending.end(), from, from + bytes);
 }
 
-void tell(Kind kind, const void* queue, uint32_t item)
+// What no context says. Without one nobody listens yet, and nothing can have been enqueued.
+void tell(Kind kind, const void* queue, uint32_t item, uint64_t more = thread)
 {
-  // Without a context nobody listens yet, and nothing can have been enqueued.
   if (channel < 0)
     return;
-  Record record{kind, 0, 0, item, reinterpret_cast<uint64_t>(queue), 0, 0};
+  Turn turn;
+  Record record{kind, 0, 0, item, reinterpret_cast<uint64_t>(queue), uint32_t(more), uint32_t(more >> 32)};
   put(&record, sizeof record);
 }
+
+void tellProblems()
+{
+  for (uint32_t left = problems.exchange(0); left > 0; left--)
+    tell(Problem, nullptr, 0);
+}
+
+// The instruction of a group's copy, which comes after all that its work-items have done.
+const uint32_t COPY = UINT32_MAX;
 
 // What is known of a work-item between two callbacks.
 struct Item
@@ -134,9 +139,10 @@ struct Item
 class Terrace : public Plugin
 {
 public:
-  Terrace(const Context* context) : Plugin(context), number(contexts++) {}
+  Terrace(const Context* context) : Plugin(context), number(nextContext()) {}
   ~Terrace() override
   {
+    tellProblems();
     flush();
   }
 
@@ -145,8 +151,11 @@ public:
     return false;
   }
 
+  // One kernel at a time: records of work-items do not say which kernel they belong to.
   void kernelBegin(const KernelInvocation* invocation) override
   {
+    gate().lock();
+    leaveOut();
     const Kernel* kernel = invocation->getKernel();
     leaders.clear();
     codes.clear();
@@ -164,24 +173,31 @@ public:
         llvm::StringRef name = kernel->getArgumentName(at);
         uint64_t address;
         memcpy(&address, value->second.data, sizeof address);
+        // An image is described by the host.
+        if (kernel->getArgumentAccessQualifier(at) != CL_KERNEL_ARG_ACCESS_NONE)
+          address = reinterpret_cast<const Image*>(address)->address;
         record(Argument, 0, address, 0, name.length);
         put(name.data, name.length);
       }
     }
     Size3 groups = invocation->getNumGroups();
     const std::string& name = kernel->getName();
-    record(KernelBegin, 0, uint64_t(groups.x) * groups.y * groups.z, 0, name.size());
+    record(KernelBegin, thread, uint64_t(groups.x) * groups.y * groups.z, 0, name.size());
     put(name.data(), name.size());
   }
 
   void kernelEnd(const KernelInvocation*) override
   {
+    tellProblems();
     record(KernelEnd, 0, 0, 0, 0);
     flush();
+    gate().unlock();
   }
 
   void workGroupBegin(const WorkGroup* group) override
   {
+    runsItems = true;
+    copied = 0;
     size = group->getGroupSize();
     items.assign(size.x * size.y * size.z, Item());
     for (size_t at = 0; at < items.size(); at++)
@@ -200,6 +216,7 @@ public:
   void workGroupBarrier(const WorkGroup*, uint32_t) override
   {
     record(Barrier, 0, 0, 0, 0);
+    copied = 0;
     current = nullptr;
   }
 
@@ -238,18 +255,16 @@ public:
   }
   void memoryAtomicStore(const Memory* memory, const WorkItem* item, AtomicOp, size_t address, size_t bytes) override
   {
-    access(Store, memory, item, address, bytes);
+    access(AtomicStore, memory, item, address, bytes);
   }
-  // Copies of a whole group are its first work-item's.
+  // Copies of a whole group are its work-items' in turn, an element each.
   void memoryLoad(const Memory* memory, const WorkGroup*, size_t address, size_t bytes) override
   {
-    if (memory->getAddressSpace() == AddrSpaceGlobal)
-      record(Load, 0, address, 0, 1, bytes);
+    copies(Load, memory, address, bytes);
   }
   void memoryStore(const Memory* memory, const WorkGroup*, size_t address, size_t bytes, const uint8_t*) override
   {
-    if (memory->getAddressSpace() == AddrSpaceGlobal)
-      record(Store, 0, address, 0, 1, bytes);
+    copies(Store, memory, address, bytes);
   }
 
   void memoryAllocated(const Memory* memory, size_t address, size_t bytes, cl_mem_flags flags,
@@ -257,6 +272,7 @@ public:
   {
     if (memory->getAddressSpace() != AddrSpaceGlobal)
       return;
+    Turn turn;
     uint64_t offset = 0;
     std::string module = callSite(offset);
     uint64_t more[2] = {bytes, offset};
@@ -269,6 +285,7 @@ public:
   {
     if (memory->getAddressSpace() != AddrSpaceGlobal)
       return;
+    Turn turn;
     record(Free, 0, address, 0, 0);
     flush();
   }
@@ -285,6 +302,7 @@ public:
   // it, and to write all of what it maps for writing before it unmaps it.
   void memoryMap(const Memory* memory, size_t address, size_t offset, size_t bytes, cl_map_flags flags) override
   {
+    Turn turn;
     if (flags & CL_MAP_READ)
       host(HostRead, memory, address + offset, bytes);
     if (flags & (CL_MAP_WRITE | CL_MAP_WRITE_INVALIDATE_REGION))
@@ -292,6 +310,7 @@ public:
   }
   void memoryUnmap(const Memory* memory, size_t address, const void*) override
   {
+    Turn turn;
     auto mapped = written.find(address);
     if (mapped == written.end())
       return;
@@ -302,10 +321,11 @@ public:
     host(HostWrite, memory, range.first, range.second);
   }
 
+  // In any thread.
   void log(MessageType type, const char*) override
   {
     if (type == ERROR)
-      record(Problem, 0, 0, 0, 0);
+      problems++;
   }
 
 private:
@@ -314,6 +334,8 @@ private:
   std::vector<Item> items;
   const WorkItem* current = nullptr;
   Item* state = nullptr;
+  // Elements that the group has copied since its last barrier.
+  size_t copied = 0;
   // The first instruction of every block that was entered, and the numbers of instructions.
   std::unordered_map<const void*, const void*> leaders;
   std::unordered_map<const void*, uint32_t> codes;
@@ -377,15 +399,24 @@ private:
     }
   }
 
+  void copies(Kind kind, const Memory* memory, size_t address, size_t bytes)
+  {
+    if (memory->getAddressSpace() == AddrSpaceGlobal && !items.empty())
+      record(kind, copied++ % items.size(), address, COPY, 1, bytes);
+  }
+
   void host(Kind kind, const Memory* memory, size_t address, size_t bytes)
   {
     if (memory->getAddressSpace() != AddrSpaceGlobal)
       return;
+    Turn turn;
+    tellProblems();
     uint64_t more = bytes;
-    record(kind, 0, address, 0, sizeof more);
+    record(kind, thread, address, 0, sizeof more);
     put(&more, sizeof more);
-    // A program may end in any way after this, and says no more then.
-    flush();
+    // A program may end in any way after this, and says no more then. Where the end of the call is seen, many go at once.
+    if (depth == 0)
+      flush();
   }
 
   // The innermost caller outside the OpenCL runtime and the standard library: its module, and the address in it.
@@ -436,11 +467,8 @@ static std::unordered_map<Context*, Terrace*> plugins;
 
 extern "C" void initializePlugins(Context* context)
 {
-  if (channel < 0 && contexts == 0)
-  {
-    const char* number = getenv("TERRACE_OPENCL_CHANNEL");
-    channel = number ? atoi(number) : -1;
-  }
+  Turn turn;
+  join();
   Terrace* plugin = new Terrace(context);
   plugins[context] = plugin;
   context->registerPlugin(plugin);
@@ -448,6 +476,7 @@ extern "C" void initializePlugins(Context* context)
 
 extern "C" void releasePlugins(Context* context)
 {
+  Turn turn;
   auto found = plugins.find(context);
   if (found == plugins.end())
     return;

@@ -19,6 +19,10 @@ pub(crate) trait Source: Send {
         0
     }
     fn warnings(&self) -> &[String];
+    /// See [`Recording::is_gpu`].
+    fn is_gpu(&self) -> bool {
+        false
+    }
     /// Batches that nobody has taken yet.
     #[cfg(test)]
     fn waiting(&self) -> usize {
@@ -93,6 +97,11 @@ impl Recording {
     /// themselves.
     pub fn counted(&self) -> u64 {
         self.source.counted()
+    }
+
+    /// Whether the program itself runs on the processor and its kernels on Oclgrind, in its process.
+    pub fn is_gpu(&self) -> bool {
+        self.source.is_gpu()
     }
 
     /// What the recording could not see, each said once. Complete when the source has ended.

@@ -120,18 +120,23 @@ impl Ending {
             Err(error) => Some(error.to_string()),
             Ok(status) if status.success() || self.left.stop.requested() => None,
             Ok(status) if self.left.was_ended(status) => None,
-            Ok(status) => Some(format!("{name} ended with {status}{}", emulators_fault(status))),
+            Ok(status) => {
+                Some(format!("{name} ended with {status}{}", emulators_fault(status, recording.is_gpu())))
+            }
         }
     }
 }
 
 /// What to try where a fault ended a program that may be the emulator's: it ends by its program's signals and by its
 /// own in one way.
-fn emulators_fault(status: ExitStatus) -> String {
+fn emulators_fault(status: ExitStatus, gpu: bool) -> String {
     use rustix::process::Signal;
     let faults = [Signal::SEGV, Signal::BUS, Signal::ILL, Signal::ABORT, Signal::TRAP].map(Signal::as_raw);
     if !status.signal().is_some_and(|signal| faults.contains(&signal)) {
         return String::new();
+    }
+    if gpu {
+        return "; whether the program or Oclgrind has crashed, oclgrind PROGRAM shows".to_owned();
     }
     let newer = match terrace_recorder::newer_emulator() {
         Some(newer) => format!(

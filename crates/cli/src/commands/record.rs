@@ -22,7 +22,8 @@ Examples:
 
 The program runs under QEMU's user-mode emulation (package qemu-user), sees
 its own files and network, and needs no rebuilding. Its threads, forked
-children and the programs it starts are recorded too.
+children and the programs it starts are recorded too; with --gpu one process
+at a time, and no forked child.
 
 Ctrl-C reaches the program as well and ends the recording; the trace up to
 there is complete. A server ends by its client, by Ctrl-C or by SIGTERM.

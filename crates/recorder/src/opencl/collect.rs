@@ -122,10 +122,10 @@ impl Collector {
     pub fn receive(&mut self, (context, message): Received) {
         match message {
             Message::Enter { item, code } => self.step(item, Step::Enter(code)),
-            Message::Access { item, address, bytes, write, code, instructions } => {
+            Message::Access { item, address, bytes, write, atomic, code, instructions } => {
                 match self.place(context, address, u64::from(bytes)) {
                     Some(address) if bytes > 0 => {
-                        let access = LaneAccess { code, address, bytes, write, instructions };
+                        let access = LaneAccess { code, address, bytes, write, atomic, instructions };
                         self.step(item, Step::Access(access));
                     }
                     _ => self.outside += 1,
@@ -157,8 +157,8 @@ impl Collector {
                     buffer.name.get_or_insert(name);
                 }
             }
-            Message::KernelBegin { name, groups } => {
-                let enqueued = self.queues.begin(&mut self.held);
+            Message::KernelBegin { thread, name, groups } => {
+                let enqueued = self.queues.begin(thread, &mut self.held);
                 self.flush_host(enqueued);
                 self.flow = Flow::default();
                 self.kernels += 1;
@@ -181,17 +181,18 @@ impl Collector {
                     self.held.push(Deed::Free(object));
                 }
             }
-            Message::Host { address, bytes, write } => match self.place(context, address, bytes) {
+            Message::Host { thread, address, bytes, write } => match self.place(context, address, bytes) {
                 Some(start) => {
-                    let access = Deed::Access { range: AddressRange::new(start, bytes), write };
-                    self.queues.access(&mut self.held, access);
+                    let range = AddressRange::new(start, bytes);
+                    self.queues.access(thread, &mut self.held, range, write);
                 }
                 None => self.outside += 1,
             },
             Message::Problem => self.problems += 1,
             Message::Enqueue { queue } => self.held.push(Deed::Enqueue(queue)),
-            Message::Run { queue, blocks } => self.queues.run(queue, blocks),
-            Message::Return => self.queues.returns(&mut self.held),
+            Message::Run { thread, queue, blocks } => self.queues.run(thread, queue, blocks),
+            Message::Return { thread } => self.queues.returns(thread, &mut self.held),
+            Message::Depends { queue, on } => self.queues.depends(queue, on),
         }
     }
 
@@ -237,7 +238,7 @@ impl Collector {
         (self.lanes, self.flow) = (lanes, flow);
     }
 
-    /// One instruction of a warp: its lanes' accesses, of which only the first brings instructions.
+    /// One access of a warp: its lanes' accesses, of which only the first brings instructions.
     fn issue(&mut self, accesses: &[LaneAccess], instructions: u32) {
         if self.is_full() {
             return;
@@ -246,7 +247,7 @@ impl Collector {
         if self.stream.is_full() {
             self.deliver();
         }
-        let mut instructions = u64::from(instructions) + 1;
+        let mut instructions = u64::from(instructions);
         for access in accesses {
             let kind = if access.write { AccessKind::Write } else { AccessKind::Read };
             self.stream.access(access.address, access.bytes, kind, 0, instructions);

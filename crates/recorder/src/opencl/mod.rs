@@ -20,8 +20,10 @@ mod wire;
 use crate::recording::{Source, Stopper};
 use crate::{RecordError, RecordOptions, launch};
 use collect::Collector;
+use std::fs::File;
 use std::io::BufReader;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -34,6 +36,10 @@ use wire::Wire;
 
 /// Starts what its arguments say with the file that is called like this script in front of all libraries.
 const PRELOADED: &str = "LD_PRELOAD=\"$0:$LD_PRELOAD\" exec \"$@\"";
+
+/// Bytes of the file that the program's processes share (`process.h`), and where one says that its kernels are left out.
+const SHARED: u64 = 8;
+const LEFT_OUT: u64 = 4;
 
 /// What is needed besides the program.
 #[derive(Debug)]
@@ -67,6 +73,8 @@ pub struct Recording {
     wire: Wire<BufReader<UnixStream>>,
     /// Closed to end the recording from elsewhere.
     stop: Arc<Stop>,
+    /// What the program's processes share.
+    shared: File,
     collector: Collector,
     child: Child,
     status: Option<ExitStatus>,
@@ -107,7 +115,9 @@ pub fn start(
         move |error| RecordError::Io { what, error }
     };
     let (ours, theirs) = UnixStream::pair().map_err(failed("cannot make a socket"))?;
-    let number = theirs.as_raw_fd();
+    let shared = tempfile::tempfile().map_err(failed("cannot make a file"))?;
+    shared.set_len(SHARED).map_err(failed("cannot write to a file"))?;
+    let inherited = [theirs.as_raw_fd(), shared.as_raw_fd()];
     let mut command = Command::new(plugin::OCLGRIND);
     command.arg("--plugins").arg(&device.plugin);
     // The plugin sees the program's calls where the program is linked with it before Oclgrind, which puts itself first.
@@ -115,13 +125,15 @@ pub fn start(
         command.args(["/bin/sh", "-c", PRELOADED]).arg(&device.plugin);
     }
     command.arg(&program.executable).args(&program.arguments[1..]);
-    command.env("TERRACE_OPENCL_CHANNEL", number.to_string());
-    // SAFETY: only a flag of a descriptor that stays open is changed between fork and exec.
-    unsafe {
-        command.pre_exec(move || match libc::fcntl(number, libc::F_SETFD, 0) {
-            -1 => Err(std::io::Error::last_os_error()),
-            _ => Ok(()),
-        });
+    for (variable, number) in ["TERRACE_OPENCL_CHANNEL", "TERRACE_OPENCL_SHARED"].iter().zip(inherited) {
+        command.env(variable, number.to_string());
+        // SAFETY: only a flag of a descriptor that stays open is changed between fork and exec.
+        unsafe {
+            command.pre_exec(move || match libc::fcntl(number, libc::F_SETFD, 0) {
+                -1 => Err(std::io::Error::last_os_error()),
+                _ => Ok(()),
+            });
+        }
     }
     let child = command.spawn().map_err(failed("cannot start oclgrind"))?;
     drop(theirs);
@@ -129,6 +141,7 @@ pub fn start(
     Ok(Recording {
         wire: Wire::new(BufReader::with_capacity(1 << 18, ours)),
         stop: Arc::new(Stop { socket, stopped: AtomicBool::new(false) }),
+        shared,
         collector: Collector::new(name, options.limit),
         child,
         status: None,
@@ -137,6 +150,19 @@ pub fn start(
         end_at_limit: options.end_at_limit,
         ended: false,
     })
+}
+
+/// What is to be said of mistakes that Oclgrind reported, and of accesses outside of buffers.
+fn mistakes(problems: u64, outside: u64) -> Option<String> {
+    let reported =
+        format!("Oclgrind reported {problems} mistakes of its kernels, each with kernel and line above");
+    let left_out = format!("{outside} accesses outside of buffers are left out");
+    match (problems, outside) {
+        (0, 0) => None,
+        (_, 0) => Some(reported),
+        (0, _) => Some(left_out),
+        _ => Some(format!("{reported}; {left_out}")),
+    }
 }
 
 impl Recording {
@@ -156,10 +182,14 @@ impl Recording {
                 self.program
             ));
         }
-        if problems + outside > 0 {
+        if let Some(mistakes) = mistakes(problems, outside) {
+            self.warnings.push(format!("{}: {mistakes}", self.program));
+        }
+        let mut other = [0; (SHARED - LEFT_OUT) as usize];
+        if self.shared.read_exact_at(&mut other, LEFT_OUT).is_ok() && other != [0; 4] {
             self.warnings.push(format!(
-                "{}: Oclgrind reported {problems} mistakes of its kernels, each with kernel and line above; {outside} \
-                 accesses outside of buffers are left out",
+                "{}: kernels of another of its processes are left out: one process is recorded at a time, and none that was \
+                 forked without executing a program",
                 self.program
             ));
         }
@@ -234,5 +264,24 @@ impl Source for Recording {
 
     fn warnings(&self) -> &[String] {
         &self.warnings
+    }
+
+    fn is_gpu(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_happened_is_said_of_mistakes() {
+        assert_eq!(mistakes(0, 0), None);
+        assert_eq!(mistakes(0, 7).unwrap(), "7 accesses outside of buffers are left out");
+        let reported = "Oclgrind reported 3 mistakes of its kernels, each with kernel and line above";
+        assert_eq!(mistakes(3, 0).unwrap(), reported);
+        let both = format!("{reported}; 7 accesses outside of buffers are left out");
+        assert_eq!(mistakes(3, 7), Some(both));
     }
 }

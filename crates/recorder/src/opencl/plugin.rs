@@ -10,11 +10,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What is compiled, and what it includes.
-const SOURCES: [(&str, &str); 2] = [
+const SOURCES: [(&str, &str); 3] = [
     ("plugin.cpp", include_str!("../../opencl/plugin.cpp")),
     ("calls.h", include_str!("../../opencl/calls.h")),
+    ("process.h", include_str!("../../opencl/process.h")),
 ];
-const FLAGS: &[&str] = &["-std=c++17", "-O2", "-fPIC", "-shared", "-fno-rtti"];
+const FLAGS: &[&str] = &["-std=c++17", "-O2", "-fPIC", "-shared", "-fno-rtti", "-pthread"];
 
 /// The executable that runs a program on Oclgrind.
 pub const OCLGRIND: &str = "oclgrind";

@@ -32,6 +32,8 @@ pub struct LaneAccess {
     pub bytes: u8,
     /// A store.
     pub write: bool,
+    /// The store of an atomic operation, which is one instruction with its load.
+    pub atomic: bool,
     /// Instructions since the work-item's last access, this one not counted.
     pub instructions: u32,
 }
@@ -60,8 +62,8 @@ impl Lane {
     }
 }
 
-/// Runs the lanes of one warp to the end of their steps. `emit` gets each instruction of the warp: the accesses of its
-/// lanes, and the instructions before it.
+/// Runs the lanes of one warp to the end of their steps. `emit` gets each access of the warp: the accesses of its lanes,
+/// and the instructions since the last, this one included: none for the stores of atomics, which follow their loads.
 pub fn run(lanes: &mut [Lane], flow: &mut Flow, emit: &mut dyn FnMut(&[LaneAccess], u32)) {
     for lane in lanes.iter_mut() {
         let mut piece = lane.piece;
@@ -156,6 +158,7 @@ fn enter(lanes: &mut [Lane], these: &[usize], piece: u32) {
 /// Runs the accesses of a piece of straight code.
 fn straight(lanes: &mut [Lane], active: &[usize], emit: &mut dyn FnMut(&[LaneAccess], u32)) {
     let mut accesses: Vec<LaneAccess> = Vec::with_capacity(LANES);
+    let mut loaded = None;
     loop {
         let heads = active.iter().filter_map(|&at| match lanes[at].next() {
             Some(Step::Access(access)) => Some(access.code),
@@ -175,7 +178,9 @@ fn straight(lanes: &mut [Lane], active: &[usize], emit: &mut dyn FnMut(&[LaneAcc
             }
         }
         let instructions = accesses.iter().map(|access| access.instructions).max().unwrap_or(0);
-        emit(&accesses, instructions);
+        let second_half = loaded == Some(code) && accesses.iter().all(|access| access.atomic);
+        emit(&accesses, if second_half { 0 } else { instructions.saturating_add(1) });
+        loaded = (write == Some(false)).then_some(code);
     }
 }
 
@@ -183,8 +188,9 @@ fn straight(lanes: &mut [Lane], active: &[usize], emit: &mut dyn FnMut(&[LaneAcc
 mod tests {
     use super::*;
 
-    fn access(code: u32, address: u64) -> Step {
-        Step::Access(LaneAccess { code, address, bytes: 4, write: false, instructions: 1 })
+    pub(super) fn access(code: u32, address: u64) -> Step {
+        let (write, atomic) = (false, false);
+        Step::Access(LaneAccess { code, address, bytes: 4, write, atomic, instructions: 1 })
     }
 
     /// The warp's instructions: code and addresses.
@@ -201,6 +207,30 @@ mod tests {
     fn lanes_that_agree_run_as_one() {
         let way = |lane: u64| vec![Step::Enter(0), access(1, lane), access(2, 100 + lane)];
         assert_eq!(warp(vec![way(0), way(1)]), [(1, vec![0, 1]), (2, vec![100, 101])]);
+    }
+
+    #[test]
+    fn an_atomic_is_one_instruction_also_where_some_lanes_only_load() {
+        let atomic = |write| {
+            let instructions = if write { 0 } else { 2 };
+            Step::Access(LaneAccess { code: 1, address: 0, bytes: 4, write, atomic: write, instructions })
+        };
+        let store = Step::Access(LaneAccess {
+            code: 2,
+            address: 8,
+            bytes: 4,
+            write: true,
+            atomic: false,
+            instructions: 0,
+        });
+        let begin = Step::Enter(0);
+        let ways = [vec![begin, atomic(false), atomic(true), store], vec![begin, atomic(false), store]];
+        let mut lanes = ways.map(|steps| Lane { steps, ..Lane::default() });
+        let mut found = Vec::new();
+        run(&mut lanes, &mut Flow::default(), &mut |accesses, instructions| {
+            found.push((accesses[0].write, accesses.len(), instructions));
+        });
+        assert_eq!(found, [(false, 2, 3), (true, 1, 0), (true, 2, 1)]);
     }
 
     #[test]
@@ -293,8 +323,7 @@ mod properties {
                     if accesses {
                         let address = (at * 1000 + index) as u64;
                         own.push(address);
-                        let access = LaneAccess { code: 10 + piece, address, bytes: 4, write: false, instructions: 1 };
-                        lane.steps.push(Step::Access(access));
+                        lane.steps.push(tests::access(10 + piece, address));
                     }
                 }
                 wanted.push(own);

@@ -7,6 +7,7 @@ mod events;
 mod filters;
 mod namespaces;
 mod opencl;
+mod opencl_commands;
 mod outlives;
 mod pattern;
 mod programs;

@@ -7,33 +7,38 @@ use terrace_model::AddressRange;
 use terrace_recorder::{RecordError, RecordOptions, prepare};
 use terrace_trace::{AccessKind, Agent, Batch, Event, EventSource, Item, MarkKind};
 
-fn gpu() -> RecordOptions {
+pub(super) fn gpu() -> RecordOptions {
     RecordOptions { gpu: true, ..RecordOptions::default() }
 }
 
 /// Compiles a program of `tests/opencl/`.
-fn program(workshop: &Workshop, name: &str) -> PathBuf {
+pub(super) fn program(workshop: &Workshop, name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/opencl");
     let source = std::fs::read_to_string(folder.join(name).with_extension("c")).unwrap();
     std::fs::copy(folder.join("host.h"), workshop.path("host.h")).unwrap();
-    workshop.compile("cc", &format!("{name}.c"), &source, &["-O1", "-w", "-Wl,--no-as-needed", "-lOpenCL"])
+    workshop.compile(
+        "cc",
+        &format!("{name}.c"),
+        &source,
+        &["-O1", "-w", "-pthread", "-Wl,--no-as-needed", "-lOpenCL"],
+    )
 }
 
 /// Everything that a recording delivered, in order.
 #[derive(Default)]
-struct Seen {
+pub(super) struct Seen {
     /// Loads and stores of the GPU and of the host.
-    gpu: [u64; 2],
-    host: [u64; 2],
+    pub gpu: [u64; 2],
+    pub host: [u64; 2],
     /// Instructions of warps, by kernel: how many lanes each had.
-    lanes: BTreeMap<String, BTreeMap<usize, u64>>,
-    names: Vec<String>,
-    launches: Vec<(String, u64)>,
+    pub lanes: BTreeMap<String, BTreeMap<usize, u64>>,
+    pub names: Vec<String>,
+    pub launches: Vec<(String, u64)>,
     barriers: u64,
-    warnings: Vec<String>,
+    pub warnings: Vec<String>,
 }
 
-fn record(command: &[&dyn AsRef<std::ffi::OsStr>], options: &RecordOptions) -> Seen {
+pub(super) fn record(command: &[&dyn AsRef<std::ffi::OsStr>], options: &RecordOptions) -> Seen {
     let mut recording = start(command, options);
     let mut seen = Seen::default();
     let mut agents = BTreeMap::new();
@@ -115,7 +120,7 @@ fn a_vector_addition_has_two_loads_and_a_store_for_each_item() {
 }
 
 /// Marks of the host and of the GPU, and between them whether the host accessed buffers.
-fn order(command: &[&dyn AsRef<std::ffi::OsStr>]) -> Vec<String> {
+pub(super) fn order(command: &[&dyn AsRef<std::ffi::OsStr>]) -> Vec<String> {
     let mut recording = start(command, &gpu());
     let mut order: Vec<String> = Vec::new();
     let mut rules = terrace_trace::Rules::default();
