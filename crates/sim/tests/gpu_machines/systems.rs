@@ -176,7 +176,7 @@ fn hot_structures_get_the_room_there_is() {
         bytes_read(&program.run_twice(&design("gpu-annotated", &memory))),
         [(20 * LINES * 3 + 4 * LINES) * line, (40 * LINES + 16 * LINES) * line,]
     );
-    // Room for 71.4 % of everything: all structures are drawn, whatever is hot.
+    // Room for 71.8 % of everything: all structures are drawn, whatever is hot.
     let wide = [("tier.gddr.capacity", "512 KiB"), ("os.reserved", "0 B"), ("os.page_table_tier", "ddr")];
     let outcome = program.run_twice(&design("gpu-annotated", &wide));
     assert_eq!(count(&outcome, "policy.own.hinted_both"), 80);
