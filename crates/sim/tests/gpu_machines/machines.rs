@@ -25,7 +25,7 @@ fn stream(bytes: u64) -> Script {
 }
 
 /// What a tier can send to the GPU: the least of its device without refreshes and of its link without headers.
-fn bound(design: &Design, tier: usize) -> f64 {
+pub fn bound(design: &Design, tier: usize) -> f64 {
     let tier = &design.tiers[tier];
     let device = Device::new(&design.devices[&tier.device]).unwrap().peak_read_bandwidth().0;
     let link = tier
