@@ -2,7 +2,7 @@
 
 use crate::gpu_support::Script;
 use terrace_sim::design::Library;
-use terrace_sim::{Options, simulate};
+use terrace_sim::{Options, migration_benchmark, simulate};
 use terrace_trace::{Header, VecSource};
 
 /// What is said of a design on a machine with a GPU.
@@ -43,4 +43,16 @@ fn pictures_that_no_gpu_has_are_refused() {
         let said = refused("native-4k", options);
         assert!(said.contains("are of machines without a GPU; with one, --placement-map"), "{said}");
     }
+}
+
+#[test]
+fn a_memory_too_small_for_the_lists_that_move_is_named_with_a_size_that_is_enough() {
+    let sets = [("os.reserved", "0 B"), ("tier.gddr.capacity", "64 MiB")];
+    let sets = sets.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let design = Library::embedded().design("first-touch", Some("gpu-gtx480"), &sets).unwrap().design;
+    assert_eq!(
+        migration_benchmark(&design, None).unwrap_err(),
+        "tier.gddr.capacity: 64 MiB, less what is reserved (os.reserved), has no room for the 128 MiB of \"huge pages\"; give it \
+         more, as with --set tier.gddr.capacity=\"192 MiB\""
+    );
 }
