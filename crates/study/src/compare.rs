@@ -187,6 +187,9 @@ impl Comparison {
         comparison.prices = prices;
         comparison.machines = ledgers(chosen.all());
         note_other_machines(&mut comparison);
+        if !self.simulation.whole {
+            note_other_parts(&mut comparison);
+        }
         note_hypervisor(&mut comparison, chosen.all(), self.simulation.fidelity);
         comparison.failures.clone_from(&failures);
         Ok(ComparisonResult { comparison, failures, asked, endings })
@@ -352,6 +355,30 @@ fn note_other_machines(comparison: &mut terrace_report::Comparison) {
         run.notes.push(format!(
             "{} stands on {}, the baseline on {base}: the speed-up is that of the machines too; --machine puts all on one",
             run.design, run.machine
+        ));
+    }
+}
+
+/// A machine with a GPU counts kernels, one without the whole input: speed-ups between them are of different parts.
+fn note_other_parts(comparison: &mut terrace_report::Comparison) {
+    let counts_kernels = |run: &RunRecord| run.stats.integer("gpu.kernels") > 0;
+    let bases: Vec<(String, bool)> = comparison
+        .runs
+        .iter()
+        .filter(|run| run.design == comparison.baseline)
+        .map(|run| (run.input.clone(), counts_kernels(run)))
+        .collect();
+    let baseline = comparison.baseline.clone();
+    for run in &mut comparison.runs {
+        let Some((_, of_base)) = bases.iter().find(|(input, _)| *input == run.input) else { continue };
+        let own = counts_kernels(run);
+        if own == *of_base {
+            continue;
+        }
+        let (kernels, all) = if own { (&run.design, &baseline) } else { (&baseline, &run.design) };
+        run.notes.push(format!(
+            "{kernels} covers the kernels alone, {all} also what the host does before, between and after them: the \
+             speed-up is between different parts of the input; --whole has both cover all of it"
         ));
     }
 }

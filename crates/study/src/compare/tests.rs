@@ -42,3 +42,19 @@ fn policies_are_compared_on_a_machine_with_a_gpu() {
     let found = run(Comparison::new(["gpu-local"]).policies(["bw-aware"]));
     assert!(found.runs.iter().all(|run| run.machine == "gpu-gtx480"));
 }
+
+#[test]
+fn parts_that_machines_with_and_without_a_gpu_cover_are_named() {
+    let compare = || Comparison::new(["native-4k", "gpu-local"]);
+    let notes = |found: &terrace_report::Comparison, at: usize| found.runs[at].notes.join("\n");
+    let found = run(compare());
+    let expected = "gpu-local covers the kernels alone, native-4k also what the host does before, between and after them";
+    assert!(notes(&found, 1).contains(expected), "{}", notes(&found, 1));
+    assert!(!notes(&found, 0).contains("covers the kernels alone"));
+    let found = run(Comparison::new(["gpu-local", "native-4k"]));
+    assert!(notes(&found, 1).contains(expected), "{}", notes(&found, 1));
+    let whole = Simulation { whole: true, ..Simulation::default() };
+    for found in [run(compare().simulation(whole)), run(Comparison::new(["gpu-local", "gpu-bw-aware"]))] {
+        assert!((0..2).all(|at| !notes(&found, at).contains("covers the kernels alone")));
+    }
+}
