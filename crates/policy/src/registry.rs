@@ -55,6 +55,7 @@ pub struct Entry {
     algorithms: &'static [AlgorithmEntry],
     parameters: fn() -> Vec<ParameterInfo>,
     effective: fn(&Table) -> Result<Table, ParameterError>,
+    acts_in: fn(&Table, &str) -> Result<bool, ParameterError>,
     open: Open,
 }
 
@@ -156,6 +157,7 @@ impl Entry {
             algorithms,
             parameters,
             effective,
+            acts_in: acts_in::<P>,
             open: open::<P>,
         }
     }
@@ -220,8 +222,9 @@ impl Entry {
         self.effective(&table)
     }
 
-    /// The policy's longest period with these parameters: a run has to be long against it before the run says anything about
-    /// the policy. `None` for policies that do nothing after a page's first touch, or act on single accesses.
+    /// The longest of the periods in which the policy acts with these parameters: a run has to be long against it before the
+    /// run says anything about the policy. `None` for policies that do nothing after a page's first touch, or act on single
+    /// accesses.
     ///
     /// # Errors
     /// A wrong parameter.
@@ -229,8 +232,14 @@ impl Entry {
         let table = self.effective(given)?;
         let periods = self.parameters().into_iter();
         let periods = periods.filter(|parameter| parameter.scaled && parameter.kind == Kind::Time);
-        let times = periods.filter_map(|period| table.get(&period.name)?.as_str()?.parse::<Time>().ok());
-        Ok(times.max().filter(|time| time.0 > 0))
+        let mut longest = None;
+        for ParameterInfo { name, .. } in periods {
+            if (self.acts_in)(&table, &name).map_err(|problem| self.wrong(problem))? {
+                let time = table.get(&name).and_then(|value| value.as_str()?.parse::<Time>().ok());
+                longest = longest.max(time);
+            }
+        }
+        Ok(longest.filter(|time| time.0 > 0))
     }
 
     /// Builds the policy, and refuses unless the world offers what it needs.
@@ -329,6 +338,10 @@ fn effective<P: Published>(given: &Table) -> Result<Table, ParameterError> {
     Ok(table)
 }
 
+fn acts_in<P: Published>(given: &Table, period: &str) -> Result<bool, ParameterError> {
+    Ok(P::acts_in(&read::<P>(given)?, period))
+}
+
 fn open<P: Published>(given: &Table, setup: Setup<'_>) -> Result<Box<dyn Policy>, OpenProblem> {
     let parameters = read::<P>(given).map_err(OpenProblem::Parameter)?;
     Ok(Box::new(P::new(parameters, setup).map_err(OpenProblem::Refused)?))
@@ -406,6 +419,15 @@ mod tests {
         let longest = |name: &str| find(name).unwrap().longest_period(&Table::new()).unwrap();
         assert_eq!(longest("ambix"), Some(Time::from_nanos(2_000_000_000)));
         assert_eq!(longest("first-touch"), None);
+        // Of its periods those that its parameters leave idle do not count.
+        let migration = |key: &str, text: &str| {
+            let mut given = Table::new();
+            set(&mut given, key, text);
+            find("threshold-migration").unwrap().longest_period(&given).unwrap().map(|time| time.to_string())
+        };
+        assert_eq!(migration("threshold", "1").as_deref(), Some("1 us"), "a look at the ring of TLB misses");
+        assert_eq!(migration("balance", "true").as_deref(), Some("7.143 us"));
+        assert_eq!(migration("trigger", "hint-faults").as_deref(), Some("1 s"));
         let mut period = Value::String("2 s".to_owned());
         divide(&mut period, 16);
         assert_eq!(period.as_str(), Some("125 ms"));

@@ -181,6 +181,12 @@ pub trait Published: Policy + Sized + 'static {
     /// refused before. Missing capabilities need no check here: whoever opens the policy compares [`Policy::needs`] with
     /// what the world offers.
     fn new(parameters: Self::Parameters, setup: Setup<'_>) -> Result<Self, Refusal>;
+
+    /// Whether the policy acts in the period of this name with these parameters; in all of its periods, unless it says
+    /// otherwise. A run has to be long against those in which it acts.
+    fn acts_in(_parameters: &Self::Parameters, _period: &str) -> bool {
+        true
+    }
 }
 
 /// Why a policy does not start.

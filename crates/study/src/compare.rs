@@ -187,6 +187,9 @@ impl Comparison {
         comparison.prices = prices;
         comparison.machines = ledgers(chosen.all());
         note_other_machines(&mut comparison);
+        if !self.simulation.whole {
+            note_other_parts(&mut comparison);
+        }
         note_hypervisor(&mut comparison, chosen.all(), self.simulation.fidelity);
         comparison.failures.clone_from(&failures);
         Ok(ComparisonResult { comparison, failures, asked, endings })
@@ -218,7 +221,14 @@ impl Comparison {
         } else if names.is_empty() && !is_tiering {
             names = defaults::DESIGNS.map(str::to_owned).into();
         }
-        let machine = self.designs.is_empty().then_some(defaults::MACHINE);
+        let machine = match &self.changes.machine {
+            Some(_) => None,
+            None if self.designs.is_empty() => Some(defaults::MACHINE.to_owned()),
+            // The bound, and policies beside designs, stand where the designs do.
+            None if is_tiering => Some(tiers::machine_of(&self.designs, &self.changes)?),
+            None => None,
+        };
+        let machine = machine.as_deref();
         let bound = is_tiering.then_some(tiers::ALL_FAST);
         let words = || names.iter().map(String::as_str).chain(bound);
         self.changes.check_names(words())?;
@@ -247,7 +257,7 @@ impl Comparison {
                 format!("--fast and --set {key} both size the fastest tier; give one")
             })?;
         }
-        Ok(Chosen { jobs, bound, machine, changes })
+        Ok(Chosen { jobs, bound, machine: machine.map(str::to_owned), changes })
     }
 
     /// The inputs, each with its designs and the fast memory that was asked for.
@@ -272,8 +282,8 @@ impl Comparison {
         let mut jobs = Vec::new();
         for job in &chosen.jobs {
             for &share in &self.fast_shares {
-                let mut sized =
-                    tiers::with_share(&job.word, share, resident, changes, chosen.machine, scale)?;
+                let machine = chosen.machine.as_deref();
+                let mut sized = tiers::with_share(&job.word, share, resident, changes, machine, scale)?;
                 if self.fast_shares.len() > 1 {
                     sized.design.design.name = tiers::name_at(&sized.design.design.name, share);
                 }
@@ -290,7 +300,7 @@ struct Chosen {
     /// The run with everything fast, where tiering is compared.
     bound: Option<Job>,
     /// Machine of the designs, where the changes name none.
-    machine: Option<&'static str>,
+    machine: Option<String>,
     /// What was asked for, and the hypervisor under the machine.
     changes: Changes,
 }
@@ -349,6 +359,30 @@ fn note_other_machines(comparison: &mut terrace_report::Comparison) {
     }
 }
 
+/// A machine with a GPU counts kernels, one without the whole input: speed-ups between them are of different parts.
+fn note_other_parts(comparison: &mut terrace_report::Comparison) {
+    let counts_kernels = |run: &RunRecord| run.stats.integer("gpu.kernels") > 0;
+    let bases: Vec<(String, bool)> = comparison
+        .runs
+        .iter()
+        .filter(|run| run.design == comparison.baseline)
+        .map(|run| (run.input.clone(), counts_kernels(run)))
+        .collect();
+    let baseline = comparison.baseline.clone();
+    for run in &mut comparison.runs {
+        let Some((_, of_base)) = bases.iter().find(|(input, _)| *input == run.input) else { continue };
+        let own = counts_kernels(run);
+        if own == *of_base {
+            continue;
+        }
+        let (kernels, all) = if own { (&run.design, &baseline) } else { (&baseline, &run.design) };
+        run.notes.push(format!(
+            "{kernels} covers the kernels alone, {all} also what the host does before, between and after them: the \
+             speed-up is between different parts of the input; --whole has both cover all of it"
+        ));
+    }
+}
+
 /// What walks go through on a machine that is a guest.
 fn note_hypervisor<'a>(
     comparison: &mut terrace_report::Comparison,
@@ -370,3 +404,6 @@ fn title(results: &[InputResult], designs: usize) -> String {
         results.iter().filter_map(|r| r.summary.as_ref()).map(|summary| summary.name.as_str()).collect();
     format!("{designs} designs on {}", inputs.join(", "))
 }
+
+#[cfg(test)]
+mod tests;

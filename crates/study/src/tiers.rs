@@ -7,7 +7,7 @@ use crate::input::Input;
 use crate::progress::Watched;
 use crate::simulation::Settings;
 use terrace_model::{Bytes, PageSize, Stats};
-use terrace_sim::design::Design;
+use terrace_sim::design::{Design, Library};
 use terrace_sim::{Fidelity, Options};
 
 /// The design with everything in the fastest tier.
@@ -52,6 +52,32 @@ pub fn prices_of(given: &[(String, f64)], design: &Design) -> Result<Prices, Err
             Ok(((*name).to_owned(), price(name).ok_or_else(missing)?))
         })
         .collect()
+}
+
+/// The machine that all of these designs stand on, by its name: what they are measured against stands there too.
+///
+/// # Errors
+/// Designs of several machines, or of one that only their own file names.
+pub fn machine_of(designs: &[String], changes: &Changes) -> Result<String, Error> {
+    let machine = |word: &String| Ok::<_, Error>(changes.resolve(word, None)?.design.design.machine);
+    let (first, others) = designs.split_first().expect("the caller has designs");
+    let found = machine(first)?;
+    for other in others {
+        let own = machine(other)?;
+        if own != found {
+            return Err(Error::request(format!(
+                "everything in fast memory, which designs are measured against here, is a run on one machine; {first} \
+                 stands on {found}, {other} on {own}: --machine puts all on one"
+            )));
+        }
+    }
+    if Library::embedded().machine_names().iter().any(|listed| listed.name == found) {
+        return Ok(found);
+    }
+    Err(Error::request(format!(
+        "{first} stands on {found}, which is no machine of the library; name its file with --machine, so that what it is \
+         measured against stands there too"
+    )))
 }
 
 /// Refuses machines on which there is nothing to decide.
@@ -118,7 +144,7 @@ pub fn name_at(design: &str, share: f64) -> String {
     format!("{design}@{}", percent(share))
 }
 
-/// Most memory that `input` ever has resident. Reads the input once, without timing.
+/// Most memory that `input` ever has resident. Reads the input once, without timing where the machine has no GPU.
 ///
 /// # Errors
 /// An input that cannot be read twice, or does not fit the machine.
@@ -127,9 +153,11 @@ pub fn resident(all_fast: &Job, input: &Input, why: &str, settings: &Settings<'_
     tracing::info!(input = input.name, "footprint begins");
     let (mut source, _) = input.again(why)?.open(settings)?;
     let mut watched = Watched::new(&name, source.as_mut(), settings.progress);
-    let options = Options { fidelity: Fidelity::Pages, ..settings.options() };
     // What a program touches is the same without a virtual machine, whose walks this fidelity does not have.
     let mut design = settings.scaled(&all_fast.design.design)?;
+    // A GPU is simulated in full only.
+    let fidelity = if design.gpu.is_some() { Fidelity::Full } else { Fidelity::Pages };
+    let options = Options { fidelity, ..settings.options() };
     (design.vm, design.host, design.translation.nested) = (None, None, None);
     let outcome = terrace_sim::simulate(&design, &mut watched, options)?;
     if outcome.stopped {
@@ -161,5 +189,29 @@ mod tests {
         assert_eq!(job.design.design.tiers[0].capacity, Bytes::mib(64));
         assert_eq!(job.design.design.scaled(4).unwrap().tiers[0].capacity, Bytes::mib(16));
         assert_eq!(name_at("ambix", 0.125), "ambix@12.5%");
+    }
+
+    #[test]
+    fn the_bound_stands_where_the_designs_do() {
+        let of = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            machine_of(&words, &Changes::default()).map_err(|error| error.to_string())
+        };
+        assert_eq!(of(&["gpu-local", "gpu-memcpy"]).as_deref(), Ok("gpu-gtx480"));
+        assert_eq!(of(&["native-4k", "ambix"]).as_deref(), Ok("zen4-cxl"));
+        let said = of(&["native-4k", "gpu-local"]).unwrap_err();
+        assert!(
+            said.ends_with(
+                "native-4k stands on zen4-cxl, gpu-local on gpu-gtx480: --machine puts all on one"
+            ),
+            "{said}"
+        );
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("own.toml"), "kind = \"machine\"\nextends = \"zen4-cxl\"\n")
+            .unwrap();
+        let design = folder.path().join("mine.toml");
+        std::fs::write(&design, "extends = [\"native-4k\", \"./own.toml\"]\n").unwrap();
+        let said = of(&[&design.display().to_string()]).unwrap_err();
+        assert!(said.contains("stands on own, which is no machine of the library"), "{said}");
     }
 }

@@ -259,6 +259,15 @@ impl Published for ThresholdMigration {
             most_queued: 0,
         })
     }
+
+    fn acts_in(parameters: &Parameters, period: &str) -> bool {
+        match period {
+            "poll" => parameters.trigger == Trigger::TlbMisses,
+            "scan_period" => parameters.trigger == Trigger::HintFaults,
+            "balance_period" => parameters.balance,
+            _ => true,
+        }
+    }
 }
 
 impl Policy for ThresholdMigration {

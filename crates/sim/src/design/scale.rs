@@ -1,15 +1,17 @@
 //! Scaled-down machines: a run of a sixteenth of the footprint on a machine of a sixteenth of the reach.
 
 use super::{Associativity, Design, read, schemes};
+use crate::gpu::GPU_LINE;
 use terrace_model::{Bytes, LINE_BYTES, Time};
 
 /// Largest divisor: below a sixteenth, TLBs and caches have too few sets to stand for the real ones.
 pub const LARGEST_SCALE: u32 = 16;
 
 impl Design {
-    /// This design with tier capacities, reserved memory, TLB and page-walk cache entries, the last-level cache, the
-    /// policy's periods and amounts and the period of samples divided by `scale`. Latencies, bandwidths, private caches and
-    /// cores stay. What does not divide is rounded up to whole sets.
+    /// This design with tier capacities, reserved memory, TLB and page-walk cache entries, the last-level cache, a GPU's
+    /// TLBs and the slices of its second level, the policy's periods and amounts and the period of samples divided by
+    /// `scale`. Latencies, bandwidths, private caches, which those of SMs are too, and cores stay. What does not divide is
+    /// rounded up to whole sets.
     ///
     /// Errors: a scale outside 1 to [`LARGEST_SCALE`].
     pub fn scaled(&self, scale: u32) -> Result<Design, String> {
@@ -56,8 +58,14 @@ impl Design {
         let llc = &mut design.cache.llc;
         let set = u64::from(llc.ways) * LINE_BYTES;
         llc.capacity = Bytes((llc.capacity.0 / u64::from(scale)).next_multiple_of(set));
+        if let Some(gpu) = &mut design.gpu {
+            gpu.tlb.entries = gpu.tlb.entries.div_ceil(scale);
+            let set = u64::from(gpu.l2.ways) * GPU_LINE;
+            gpu.l2.capacity = Bytes((gpu.l2.capacity.0 / u64::from(scale)).next_multiple_of(set));
+        }
         Ok(design)
     }
+
     /// The parameters that [`Design::scaled`] changes, with what they are then: dotted keys, and values as text with unit.
     ///
     /// Errors: as of [`Design::scaled`].

@@ -148,6 +148,17 @@ fn notes(engine: &Engine) -> Vec<String> {
             grouped(engine.kernels)
         ));
     }
+    let managed = &engine.managed;
+    if managed.without_room > 0 {
+        let copied = managed.copied / PageSize::Base.bytes();
+        let tier = engine.machine.shared.memory.traffic().next().map_or("", |(name, _)| name);
+        notes.push(format!(
+            "{} of {} pages were copied before kernels: {tier} has no room for the others, which kernels read where they \
+             lie; tier.{tier}.capacity sizes it",
+            grouped(copied),
+            grouped(copied + managed.without_room)
+        ));
+    }
     if engine.machine.shared.os.counters.unmapped_accesses > 0 {
         notes.push(format!(
             "{} accesses to addresses that no event had mapped; each mapped its page",

@@ -34,20 +34,7 @@ pub fn simulate(
     mut options: Options,
 ) -> Result<Outcome, SimError> {
     let problem = |problem: String| SimError::Design { design: design.name.clone(), problem };
-    if options.fidelity != Fidelity::Full {
-        return Err(problem("gpu: a GPU is simulated in full only: use --fidelity full".to_owned()));
-    }
-    if design.vm.is_some() {
-        return Err(problem(
-            "vm: a GPU in a virtual machine is not simulated; leave out vm or gpu".to_owned(),
-        ));
-    }
-    if design.os.pages != PagePolicy::Base {
-        return Err(problem(
-            "os.pages: the GPU's TLBs hold pages of 4 KiB alone; use os.pages = \"4k\", or --machine names one without a GPU"
-                .to_owned(),
-        ));
-    }
+    refuse(design, &options).map_err(problem)?;
     let linked = without_links(design);
     let design = linked.as_ref().unwrap_or(design);
     let mut machine = Machine::new(design, &options).map_err(problem)?;
@@ -114,6 +101,38 @@ pub fn simulate(
         stopped: false,
     };
     engine.run(source, design, gpu)
+}
+
+/// Refuses what is not simulated beside a GPU.
+fn refuse(design: &Design, options: &Options) -> Result<(), String> {
+    if options.fidelity != Fidelity::Full {
+        return Err("gpu: a GPU is simulated in full only: use --fidelity full".to_owned());
+    }
+    if options.memory_map || options.watch_access.is_some() {
+        return Err(
+            "gpu: pictures of memory before and after and of one access are of machines without a GPU; with one, \
+             --placement-map draws where memory lies over time"
+                .to_owned(),
+        );
+    }
+    if design.vm.is_some() || design.translation.nested.is_some() {
+        let key = if design.vm.is_some() { "vm" } else { "translation.nested" };
+        return Err(format!("{key}: a GPU in a virtual machine is not simulated; leave out {key} or gpu"));
+    }
+    let scheme = &design.translation.scheme.kind;
+    if scheme != "radix" {
+        return Err(format!(
+            "translation.scheme: \"{scheme}\" is of the TLBs of cores, which are not simulated beside a GPU; what acts on \
+             a GPU is gpu.tlb: at gpu.tlb.miss_latency = \"0 cycles\" its translation is free"
+        ));
+    }
+    if design.os.pages != PagePolicy::Base {
+        return Err(
+            "os.pages: the GPU's TLBs hold pages of 4 KiB alone; use os.pages = \"4k\", or --machine names one without a GPU"
+                .to_owned(),
+        );
+    }
+    Ok(())
 }
 
 /// The design as it is where caches are coherent: the link between both sides is not one of a tier.

@@ -49,6 +49,8 @@ mod thread;
 mod tlb;
 mod watch;
 
+pub(crate) use parameters::GPU_LINE;
+
 pub use engine::simulate;
 pub use parameters::{
     GpuFaultParameters, GpuL1Parameters, GpuL2Parameters, GpuParameters, GpuTlbParameters, WriteAllocate,

@@ -24,6 +24,8 @@ pub struct ManageCounters {
     /// Bytes copied before kernels, and for how long kernels waited for that.
     pub copied: u64,
     pub copy_time: Time,
+    /// Pages that had no room when the last of these copies was made.
+    pub without_room: u64,
     /// Pages that were placed before kernels.
     pub populated: u64,
 }

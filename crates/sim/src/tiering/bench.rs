@@ -9,7 +9,7 @@ use crate::outcome::Options;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use terrace_model::{AddressRange, BytesPerSec, Cycles, PageSize, Stats, TierId, Time, Unit};
+use terrace_model::{AddressRange, Bytes, BytesPerSec, Cycles, PageSize, Stats, TierId, Time, Unit};
 use terrace_policy::{
     Exchange, HugePages, MemorySystem, Moment, Move, MoveOptions, Needs, NextTick, PageId, Policy, Signal,
     Wish,
@@ -212,7 +212,7 @@ fn measure(design: &Design, row: &MigrationRow, options: &Options) -> Result<Opt
         let wish = Wish { tier, size: Some(row.size) };
         let fault = os.fault(space, range.start + page * bytes, &[wish]).map_err(failed)?;
         if os.tier_of(fault.frame) != tier || fault.size != row.size {
-            return Err("tier: too little memory for the pages to move".to_owned());
+            return Err(too_small(design, tier, row));
         }
     }
     let how = MoveOptions {
@@ -245,7 +245,21 @@ fn measure(design: &Design, row: &MigrationRow, options: &Options) -> Result<Opt
     let moved = tiering.state.counters.promoted + tiering.state.counters.demoted;
     let expected = row.pages * row.size.base_pages() * lists;
     if moved != expected {
-        return Err(format!("{moved} of {expected} pages moved"));
+        return Err(too_small(design, TierId(0), row));
     }
     Ok(Some(BytesPerSec((expected * PageSize::Base.bytes()) as f64 / end.as_secs())))
+}
+
+/// What is said where a tier has no room for the pages of a row.
+fn too_small(design: &Design, tier: TierId, row: &MigrationRow) -> String {
+    let (tier, needed) = (&design.tiers[tier.index()], row.size.bytes() * row.pages);
+    format!(
+        "tier.{0}.capacity: {1}, less what is reserved (os.reserved), has no room for the {2} of \"{3}\"; give it more, as \
+         with --set tier.{0}.capacity=\"{4}\"",
+        tier.name,
+        tier.capacity,
+        Bytes(needed),
+        row.name,
+        Bytes(tier.capacity.0 + needed)
+    )
 }

@@ -4,6 +4,7 @@ use terrace_sim::design::{Design, Library};
 use terrace_sim::memory::Device;
 
 use crate::gpu_support::Script;
+use terrace_model::Bytes;
 
 /// A kernel that reads `bytes` once: each load of a warp is 16 bytes of each lane, 512 bytes side by side.
 fn stream(bytes: u64) -> Script {
@@ -24,7 +25,7 @@ fn stream(bytes: u64) -> Script {
 }
 
 /// What a tier can send to the GPU: the least of its device without refreshes and of its link without headers.
-fn bound(design: &Design, tier: usize) -> f64 {
+pub fn bound(design: &Design, tier: usize) -> f64 {
     let tier = &design.tiers[tier];
     let device = Device::new(&design.devices[&tier.device]).unwrap().peak_read_bandwidth().0;
     let link = tier
@@ -79,4 +80,27 @@ fn the_memory_behind_a_wider_link_reaches_its_own_bound() {
     let bound = 500e9 * (1.0 - 0.14 / 3.9);
     let reached = stream(64 << 20).run(&design).stats.number("gpu.bandwidth.lpddr");
     assert!(reached <= bound * 1.001 && reached >= 0.95 * bound, "{:.1} of {bound}", reached / 1e9);
+}
+
+#[test]
+fn a_gpu_is_scaled_with_its_machine() {
+    let design = |machine: &str| Library::embedded().design(machine, None, &[]).unwrap().design;
+    let full = design("gpu-gtx480");
+    let (gpu, small) = (full.gpu.as_ref().unwrap(), full.scaled(16).unwrap().gpu.unwrap());
+    assert_eq!((gpu.tlb.entries, small.tlb.entries), (64, 4));
+    assert_eq!((gpu.l2.capacity, small.l2.capacity), (Bytes::kib(128), Bytes::kib(8)));
+    assert_eq!(full.scaled(3).unwrap().gpu.unwrap().l2.capacity, Bytes::kib(43), "whole sets of 1 KiB");
+    assert_eq!(
+        (&gpu.l1, gpu.sms),
+        (&small.l1, small.sms),
+        "SMs and their caches stay, as cores and theirs do"
+    );
+    let scaled = full.scaled_parameters(16).unwrap();
+    let of = |key: &str| scaled.iter().find(|(own, _)| own == key).map(|(_, value)| value.as_str());
+    assert_eq!((of("gpu.tlb.entries"), of("gpu.l2.capacity")), (Some("4"), Some("8 KiB")));
+    for machine in ["gpu-gtx480", "gpu-hbm-pcie", "gpu-coherent", "gpu-selective"] {
+        for scale in 2..=16 {
+            design(machine).scaled(scale).unwrap().gpu.unwrap().validate().unwrap();
+        }
+    }
 }

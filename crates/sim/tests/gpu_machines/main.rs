@@ -4,6 +4,7 @@ mod faults;
 mod kernels;
 mod machines;
 mod overlap;
+mod refusals;
 mod selective;
 mod stores;
 mod systems;

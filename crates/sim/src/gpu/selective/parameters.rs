@@ -142,7 +142,8 @@ pub struct ReadOnlyParameters {
     #[parameter(default = 16, range = 1..=1024, source = "Agarwal 2017, table 5.3")]
     pub pending: u32,
     /// Faults of a kernel, in a millisecond of its time, from which on the rest of its pages are given up for reading at
-    /// once. The source advises such a limit and gives no number; none when zero.
+    /// once; asked from the sixteenth fault of a kernel on. The source advises such a limit and gives no number; none when
+    /// zero.
     #[parameter(default = 0.0, range = 0.0..=1e9, unit = "faults/ms")]
     pub limit: f64,
 }
