@@ -419,7 +419,7 @@ mod tests {
         let longest = |name: &str| find(name).unwrap().longest_period(&Table::new()).unwrap();
         assert_eq!(longest("ambix"), Some(Time::from_nanos(2_000_000_000)));
         assert_eq!(longest("first-touch"), None);
-        // Of its periods those that its parameters leave idle do not count.
+        // Periods that its parameters leave idle do not count.
         let migration = |key: &str, text: &str| {
             let mut given = Table::new();
             set(&mut given, key, text);

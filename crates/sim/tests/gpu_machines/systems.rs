@@ -314,7 +314,7 @@ fn the_legacy_model_copies_everything_before_a_kernel() {
     assert_eq!(bytes_read(&outcome), [0, bytes]);
 }
 
-/// Of the third machine 190 kB have to be under way: 379 GB/s for 0.5 us.
+/// The third machine has to have 190 kB under way: 379 GB/s for 0.5 us.
 #[test]
 fn a_copy_before_a_kernel_is_as_fast_as_memory_and_link_allow() {
     let program = Kernels::new(&[("a", 4096)]).kernel(0..1, 1).finish();
