@@ -57,8 +57,8 @@ pub trait EventSource: Send {
         None
     }
 
-    /// How the input ends, as far as that is known before its last batch. Where damage has ended what is read with `salvage`,
-    /// that is [`TraceEnding::Damaged`].
+    /// How the input ends, as far as that is known before its last batch. Where damage has ended what is read with
+    /// `salvage`, that is [`TraceEnding::Damaged`].
     fn ending(&self) -> TraceEnding {
         self.header().ending
     }

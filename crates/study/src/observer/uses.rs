@@ -104,7 +104,9 @@ impl Uses {
             curves.miss_ratio.push((misses / all).clamp(0.0, 1.0));
             curves.miss_ratio_error = curves.miss_ratio_error.max(error * error_share / all);
         }
-        for window in sizes(least_window, accesses).filter(|window| *window < accesses) {
+        // The larger the window, the fewer whole ones there are, and what a sample is off by is off by that much more.
+        let most_window = if halvings == 0 { accesses - 1 } else { accesses / 4 };
+        for window in sizes(least_window, accesses).filter(|window| *window <= most_window) {
             let (sum, error) = self.working_set(window, accesses);
             let windows = (accesses - window + 1) as f64;
             curves.window_accesses.push(window);

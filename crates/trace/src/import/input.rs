@@ -280,8 +280,8 @@ fn is_gzip(start: &[u8]) -> bool {
         || (start.starts_with(&[0x1f, 0x8b]) && start.len() < 4)
 }
 
-/// Whether a file begins as zlib's do. Its mark has two bytes, which records of other formats may begin with, so what follows
-/// has to decompress.
+/// Whether a file begins as zlib's do. Its mark has two bytes, which records of other formats may begin with, so what
+/// follows has to decompress.
 fn is_zlib(start: &[u8]) -> bool {
     let mut sink = [0; 4 * LOOKED_AT];
     ZLIB.iter().any(|mark| start.starts_with(mark))
