@@ -284,7 +284,7 @@ fn a_claim_that_does_not_hold_is_shown_and_fails_only_when_strict() {
 
     // The name of a claim that comes with Terrace, about another source: its verdict stays.
     std::fs::write(&path, CLAIMS.replace("id = \"true\"", "id = \"ambix-iwb-read-32\"")).unwrap();
-    std::fs::write(&scoreboard, &written.to_string()).unwrap();
+    std::fs::write(&scoreboard, written.to_string()).unwrap();
     let message = stderr(reproduce().arg("--scoreboard").arg(&scoreboard), 2);
     assert!(
         message.contains("ambix-iwb-read-32 is the name of a claim about M. Marques, Ambix"),
