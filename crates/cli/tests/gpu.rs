@@ -90,7 +90,7 @@ fn a_crash_of_the_program_is_not_blamed_on_an_emulator_that_is_not_there() {
     let crashes = program(folder.path(), "vecadd", &[("return 0;", "abort();")]);
     let mut record = terrace();
     record.current_dir(folder.path()).args(["record", "--gpu", "-o", "x.trace", "--"]).arg(&crashes);
-    let message = stderr(record.arg("64"), 1);
+    let message = stderr(record.arg("2048"), 1);
     assert!(
         message.contains("whether the program or Oclgrind has crashed, oclgrind PROGRAM shows"),
         "{message}"

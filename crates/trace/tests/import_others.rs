@@ -322,7 +322,8 @@ fn columns_are_found_by_their_names() {
     // A comma within quotes is the field's own, and of two quotes there one is meant.
     let quoted = "\"key\",\"size\",op\n\"a,77,\"\"x\",\"100\",get\n\"a,77,y\",8,get\n\"a,77,\"\"x\",100,get\n\"a,77,y\",8,set\n";
     assert_eq!(read(quoted.as_bytes()).1, expected);
-    // A key is the object where there is a row's number too; what is deleted is not accessed; a byte-order mark is passed over.
+    // A key is the object where there is a row's number too; what is deleted is not accessed; a byte-order mark is passed
+    // over.
     let keyed =
         "\u{feff}id,key,size,type\n1,a,100,Read\n2,b,8,Read\n3,a,100,delete\n4,a,100,Read\n5,b,8,Write\n";
     assert_eq!(read(keyed.as_bytes()).1, expected);

@@ -143,10 +143,11 @@ fn notes(engine: &Engine) -> Vec<String> {
         );
     } else if !engine.options.whole {
         // How long that was differs by design, and is `gpu.host_time`.
-        notes.push(format!(
-            "statistics cover the {} kernels; what the host does before, between and after them is left out",
-            grouped(engine.kernels)
-        ));
+        let kernels = match engine.kernels {
+            1 => "kernel; what the host does before and after it".to_owned(),
+            more => format!("{} kernels; what the host does before, between and after them", grouped(more)),
+        };
+        notes.push(format!("statistics cover the {kernels} is left out"));
     }
     let managed = &engine.managed;
     if managed.without_room > 0 {

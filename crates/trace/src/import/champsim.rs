@@ -10,8 +10,9 @@
 //! | 32..64 | source memory: 4 addresses |
 //!
 //! Layout: `struct input_instr` of ChampSim's `inc/trace_instruction.h`. The format holds no sizes: every access counts as
-//! 8 bytes, or as many as its page has left. Loads come before stores, as in the instruction. Registers give the load-to-load dependences: a load
-//! depends on the latest load whose value reached one of its source registers, directly or through arithmetic.
+//! 8 bytes, or as many as its page has left. Loads come before stores, as in the instruction. Registers give the
+//! load-to-load dependences: a load depends on the latest load whose value reached one of its source registers, directly
+//! or through arithmetic.
 
 use super::Parser;
 use super::builder::{ImportBuilder, Row, is_of_kernel, within_page};

@@ -8,7 +8,8 @@
 //! The two numbers before `|OP` are the address and what perf packs the rest into; after the last `|` come weights and
 //! the address of the instruction. Each sample counts as one instruction and one access of 8 bytes (of as many as its
 //! page has left, if fewer), in the order of the lines, all threads in one stream. Samples are a few of a program's
-//! accesses, so such a trace says which memory is hot, when, and no more. Left out: samples without an address, of the kernel's memory, and of anything but loads and stores.
+//! accesses, so such a trace says which memory is hot, when, and no more. Left out: samples without an address, of the
+//! kernel's memory, and of anything but loads and stores.
 
 use super::Parser;
 use super::builder::{ImportBuilder, Row, within_page};

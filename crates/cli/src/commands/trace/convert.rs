@@ -23,8 +23,8 @@ Examples:
   terrace trace convert app.trace --to oraclegeneral --block 2MiB -o app.zst
   terrace trace convert app.trace --to folded -o - | flamegraph.pl > app.svg
 
-A name that ends in .gz, .xz or .zst says that the file is to be compressed; not
-for a Terrace trace, which is compressed in itself.";
+A name that ends in .gz, .xz or .zst says that the file is to be compressed. A
+Terrace trace is compressed in itself, and has no such name.";
 
 /// Turn any trace into a Terrace trace, or into the format of another tool
 #[derive(Debug, Args)]
