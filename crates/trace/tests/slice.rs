@@ -6,7 +6,7 @@ use common::{drain, small_trace};
 use terrace_model::AddressRange;
 use terrace_trace::{
     AccessKind, Advice, Agent, Batch, Event, EventSource, Header, MapKind, MarkKind, Protection,
-    SliceOptions, StreamId, TraceReader, VecSource, convert, slice, verify,
+    SliceOptions, StreamId, TraceEnding, TraceReader, VecSource, convert, slice, verify,
 };
 
 fn part(batches: Vec<Batch>, accesses: std::ops::Range<u64>, residency: bool) -> Vec<Batch> {
@@ -38,7 +38,9 @@ fn the_part_has_its_accesses_and_the_events_before() {
         let options = SliceOptions { accesses: begin..end, residency: true };
         convert(&mut slice(VecSource::new(header.clone(), batches.clone()), options), &path).unwrap();
         assert_eq!(verify(&path).unwrap().problems, [""; 0], "{begin}..{end}");
-        assert_eq!(TraceReader::open(&path).unwrap().header(), &header);
+        let is_all = begin == 0 && end > all.len() as u64;
+        let ending = if is_all { TraceEnding::Whole } else { TraceEnding::Cut };
+        assert_eq!(TraceReader::open(&path).unwrap().header(), &Header { ending, ..header.clone() });
     }
 }
 
