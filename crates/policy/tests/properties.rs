@@ -11,8 +11,8 @@ use support::Open;
 use terrace_in_memory::{Driver, InMemory};
 use terrace_model::{Bytes, PageSize, TierId, Time};
 use terrace_policy::{
-    AccessOrder, Entry, Exchange, Heat, MemorySystem, Move, MoveOptions, Outcome, PageId, Placement, Profile,
-    Resize, all,
+    AccessOrder, Capability, Entry, Exchange, Heat, MemorySystem, Move, MoveOptions, Outcome, PageId,
+    Placement, Profile, Resize, all,
 };
 
 /// Base pages that the program uses, in two spaces.
@@ -114,6 +114,28 @@ fn play(driver: &mut Driver, steps: &[Step]) -> BTreeSet<PageId> {
         }
     }
     expected
+}
+
+/// A policy that says less than it needs is blind where the rest is missing, and would be started there.
+#[test]
+fn what_a_policy_declares_is_enough_for_its_work() {
+    let touch = |space, vpn, count, write| Step::Touch { space, vpn, count, write };
+    let first = (0..2).map(|space| touch(space, 0, PAGES, true));
+    let round = |at| [touch(1, 600, 120, at % 2 == 0), touch(0, 900, 40, true), Step::Pass { millis: 400 }];
+    let steps: Vec<Step> = first.chain((0..20).flat_map(round)).collect();
+    let mut idle = Vec::new();
+    for entry in all() {
+        let orders = |world: InMemory| {
+            let mut driver = open_as(entry, world, "", 1);
+            play(&mut driver, &steps);
+            (driver.world.ordered_pages(), driver.needs().capabilities)
+        };
+        let (with_all, needs) = orders(world(false));
+        let undeclared = Capability::ALL.iter().filter(|capability| !needs.contains(**capability));
+        let (with_those, _) = orders(undeclared.fold(world(false), |world, one| world.without(*one)));
+        idle.extend((with_all > 0 && with_those == 0).then_some(entry.name()));
+    }
+    assert!(idle.is_empty(), "these order nothing where they have what they declare alone: {idle:?}");
 }
 
 proptest! {

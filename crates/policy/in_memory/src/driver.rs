@@ -2,7 +2,9 @@
 
 use super::InMemory;
 use terrace_model::Time;
-use terrace_seam::{Agent, Moment, NextTick, PageId, PageRange, Policy, Profile, Report, Setup, Signal};
+use terrace_seam::{
+    Agent, Moment, Needs, NextTick, PageId, PageRange, Policy, Profile, Report, Setup, Signal,
+};
 
 /// A policy at work on an [`InMemory`].
 pub struct Driver {
@@ -45,6 +47,11 @@ impl Driver {
         let setup = Setup { topology: world.tiers(), capabilities: world.offers(), seed, profile };
         let policy = open(setup)?;
         Ok(Driver::new(policy, world))
+    }
+
+    /// What the policy says it needs.
+    pub fn needs(&self) -> Needs {
+        self.policy.needs()
     }
 
     /// One access by a CPU; a page that is not there is brought in where the policy places it.
