@@ -30,13 +30,18 @@ fn recorded(folder: &Path, program: &Path, arguments: &[&str]) -> PathBuf {
     trace
 }
 
+/// Records a program that is given a number of items, to `x.trace`.
+fn recording(folder: &Path, program: &Path, items: &str) -> assert_cmd::Command {
+    let mut record = terrace();
+    record.current_dir(folder).args(["record", "--gpu", "-o", "x.trace", "--"]).arg(program).arg(items);
+    record
+}
+
 #[test]
 fn a_kernel_that_oclgrind_rejects_is_reported_and_the_program_ends_as_it_wants() {
     let folder = tempfile::tempdir().unwrap();
     let wrong = program(folder.path(), "vecadd", &[("kernel void", "kernel no_such_type")]);
-    let mut record = terrace();
-    record.current_dir(folder.path()).args(["record", "--gpu", "-o", "x.trace", "--"]).arg(&wrong);
-    let message = stderr(record.arg("64"), 1);
+    let message = stderr(&mut recording(folder.path(), &wrong, "64"), 1);
     assert!(message.contains("unknown type name 'no_such_type'"), "the compiler's own words: {message}");
     assert!(
         message.contains("started no OpenCL kernel: it has none, or Oclgrind rejected them"),
@@ -64,9 +69,7 @@ fn accesses_out_of_bounds_are_reported_with_kernel_and_line_and_are_not_fatal() 
         ("2.0f * i", "numbers[i]"),
     ];
     let short = program(folder.path(), "vecadd", &changes);
-    let mut record = terrace();
-    record.current_dir(folder.path()).args(["record", "--gpu", "-o", "x.trace", "--"]).arg(&short);
-    let output = record.arg("2048").assert().success().get_output().clone();
+    let output = recording(folder.path(), &short, "2048").assert().success().get_output().clone();
     let printed = String::from_utf8(output.stderr).unwrap() + &String::from_utf8(output.stdout).unwrap();
     for expected in [
         "Invalid write of size 4 at global memory address",
@@ -88,9 +91,7 @@ fn accesses_out_of_bounds_are_reported_with_kernel_and_line_and_are_not_fatal() 
 fn a_crash_of_the_program_is_not_blamed_on_an_emulator_that_is_not_there() {
     let folder = tempfile::tempdir().unwrap();
     let crashes = program(folder.path(), "vecadd", &[("return 0;", "abort();")]);
-    let mut record = terrace();
-    record.current_dir(folder.path()).args(["record", "--gpu", "-o", "x.trace", "--"]).arg(&crashes);
-    let message = stderr(record.arg("2048"), 1);
+    let message = stderr(&mut recording(folder.path(), &crashes, "2048"), 1);
     assert!(
         message.contains("whether the program or Oclgrind has crashed, oclgrind PROGRAM shows"),
         "{message}"

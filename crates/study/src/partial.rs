@@ -2,7 +2,7 @@
 //! depends on.
 
 use terrace_model::text::grouped;
-use terrace_trace::{Header, TraceEnding};
+use terrace_trace::{Format, Header, TraceEnding};
 
 /// What a reader of numbers must know of an input of so many accesses that is a part of what the program did.
 pub fn remark(header: &Header, accesses: u64, ending: TraceEnding) -> Option<String> {
@@ -32,8 +32,7 @@ pub fn remark(header: &Header, accesses: u64, ending: TraceEnding) -> Option<Str
 
 /// What a reader of times must know of a trace whose format does not say which loads wait for others.
 pub fn independent(header: &Header) -> Option<String> {
-    const SAY_NOTHING: [&str; 7] = ["lackey", "text", "drmemtrace", "oraclegeneral", "csv", "damon", "perf"];
-    SAY_NOTHING.contains(&header.origin.as_str()).then(|| {
+    Format::lacks_dependences(header).then(|| {
         format!(
             "{LOADS}: a {} trace does not say which loads wait for others, so all overlap as far as the core allows; slow \
              memory looks better than it is",

@@ -277,10 +277,7 @@ pub fn restore(kernel: &dyn Kernel, folder: &Path) -> io::Result<Restored> {
     let _lock = folder.lock(LOCK_TIMEOUT)?;
     let mut records = Vec::new();
     // Somebody's results may lie beside the journals, which are named by process numbers.
-    let is_journal = |name: &String| {
-        name.strip_suffix(".json")
-            .is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit()))
-    };
+    let is_journal = |name: &String| name.strip_suffix(".json").is_some_and(|pid| pid.parse::<u32>().is_ok());
     for name in folder.names()?.into_iter().filter(is_journal) {
         match Record::load(&folder, &name) {
             Ok(record) => records.push(record),

@@ -296,12 +296,12 @@ impl Question<'_> {
 
     fn advice(&self, policy: &str, steps: usize, trial: &Trial, resident: Bytes) -> Placement {
         let share = self.share(steps);
-        let slow_share = trial.slow_share();
+        let (fast, slow_share) = ((resident.0 as f64 * share) as u64, trial.slow_share());
         Placement {
             policy: policy.to_owned(),
             fast_capacity_share: share,
-            fast_capacity_bytes: (resident.0 as f64 * share) as u64,
-            slow_capacity_bytes: resident.0 - (resident.0 as f64 * share) as u64,
+            fast_capacity_bytes: fast,
+            slow_capacity_bytes: resident.0 - fast,
             slow_share,
             slow_bytes: trial.tiering.tiers[1..].iter().map(|tier| tier.mean_bytes).sum(),
             slowdown: trial.slowdown(),

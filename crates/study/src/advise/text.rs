@@ -43,9 +43,8 @@ impl MemoryAdvice {
             )),
             Some(best) => {
                 let saving = best.capacity_saving.map_or(String::new(), |saving| {
-                    let verb = if saving < 0.0 { "adds" } else { "saves" };
-                    let to = if saving < 0.0 { "to" } else { "of" };
-                    format!("; it {verb} {} {to} the memory's price", tenth(saving.abs()))
+                    let (does, to) = if saving < 0.0 { ("adds", "to") } else { ("saves", "of") };
+                    format!("; it {does} {} {to} the memory's price", tenth(saving.abs()))
                 });
                 say(&format!(
                     "{} of the memory can be slow ({} of {}), under {} with {} fast: {}{saving}.",

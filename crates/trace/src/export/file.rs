@@ -33,6 +33,11 @@ enum Target {
     InPlace(File),
 }
 
+/// What says how a file is compressed.
+fn ending(path: &Path) -> Option<&str> {
+    path.extension()?.to_str()
+}
+
 impl ExportFile {
     /// Begins a file.
     ///
@@ -45,13 +50,18 @@ impl ExportFile {
             Ok(_) if is_in_place(path) => Target::InPlace(fs::OpenOptions::new().append(true).open(path)?),
             _ => Target::Beside(beside(path)?),
         };
-        let encoder = match path.extension().and_then(|ending| ending.to_str()) {
+        let encoder = match ending(path) {
             Some("gz") => Encoder::Gz(GzEncoder::new(target, flate2::Compression::fast())),
             Some("xz") => Encoder::Xz(XzEncoder::new(target, XZ_LEVEL)),
             Some("zst") => Encoder::Zst(zstd::Encoder::new(target, zstd::DEFAULT_COMPRESSION_LEVEL)?),
             _ => Encoder::Plain(target),
         };
         Ok(ExportFile { path: path.to_owned(), encoder })
+    }
+
+    /// Whether a file of this name is compressed.
+    pub fn is_compressed(path: &Path) -> bool {
+        matches!(ending(path), Some("gz" | "xz" | "zst"))
     }
 
     /// A folder with room for what is needed while the file is written: its own, or for a pipe that of temporary files.

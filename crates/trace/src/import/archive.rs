@@ -6,7 +6,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use zip::{CompressionMethod, ZipArchive};
 
-const MARK: [u8; 4] = *b"PK\x03\x04";
+pub(super) const MARK: [u8; 4] = *b"PK\x03\x04";
 
 /// Whether a file begins as an archive does. What cannot be read at a place, such as a pipe, does not.
 pub(super) fn is_one(file: &File) -> bool {

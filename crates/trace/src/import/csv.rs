@@ -71,11 +71,13 @@ impl<'a> Iterator for Fields<'a> {
         let plain = rest[..comma.unwrap_or(rest.len())].trim_ascii();
         Some(match field {
             Some(text) if text.contains(&b'"') => {
-                let halves = |at: &usize| {
-                    text[*at] != b'"'
-                        || text[..*at].iter().rev().take_while(|&&byte| byte == b'"').count() % 2 == 0
-                };
-                Cow::Owned((0..text.len()).filter(halves).map(|at| text[at]).collect())
+                // The first of two quotes stands for both.
+                let mut stands = false;
+                let kept = text.iter().copied().filter(|&byte| {
+                    stands = byte == b'"' && !stands;
+                    byte != b'"' || stands
+                });
+                Cow::Owned(kept.collect())
             }
             Some(text) => Cow::Borrowed(text),
             None => Cow::Borrowed(plain),

@@ -94,6 +94,22 @@ impl Format {
     }
 }
 
+impl Format {
+    /// Whether the header of a trace names a format, as where it came from, that does not say which loads wait for others.
+    pub fn lacks_dependences(header: &Header) -> bool {
+        const LACKING: [Format; 7] = [
+            Format::Lackey,
+            Format::Text,
+            Format::DrMemTrace,
+            Format::OracleGeneral,
+            Format::Csv,
+            Format::Damon,
+            Format::Perf,
+        ];
+        LACKING.iter().any(|format| format.name() == header.origin)
+    }
+}
+
 impl fmt::Display for Format {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
@@ -186,12 +202,9 @@ fn detect(input: &mut Input) -> Result<Format, SourceError> {
 
 /// What other files begin with, and what to do with them.
 const ELSEWISE: [(&[u8], &str); 3] = [
-    (b"PK\x03\x04", "a zip archive is read from a file alone; save it to one first"),
+    (&archive::MARK, "a zip archive is read from a file alone; save it to one first"),
     (b"BZh", "it is compressed with bzip2; decompress it first, or compress it with gzip, xz or zstd"),
-    (
-        &[0x04, 0x22, 0x4d, 0x18],
-        "it is compressed with lz4; decompress it first, or compress it with gzip, xz or zstd",
-    ),
+    (&threads::LZ4, "it is compressed with lz4; decompress it first, or compress it with gzip, xz or zstd"),
 ];
 
 fn by_beginning(input: &Input) -> Result<Format, SourceError> {

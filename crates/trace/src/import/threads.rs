@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// How a file compressed with lz4 begins.
-const LZ4: [u8; 4] = [0x04, 0x22, 0x4d, 0x18];
+pub(super) const LZ4: [u8; 4] = [0x04, 0x22, 0x4d, 0x18];
 /// What the names of such files have.
 const IN_NAMES: &str = ".trace";
 

@@ -116,9 +116,7 @@ fn format_of(arguments: &Arguments) -> Result<Option<ExportFormat>, Failure> {
                 "a Terrace trace cannot go to standard output; name a file, or --to text",
             ));
         }
-        Target::Terrace
-            if output.extension().is_some_and(|end| end == "gz" || end == "xz" || end == "zst") =>
-        {
+        Target::Terrace if ExportFile::is_compressed(output) => {
             return Err(Failure::usage(format!(
                 "a Terrace trace is compressed in itself: {} would be none; choose another name, or a format with --to",
                 output.display()
