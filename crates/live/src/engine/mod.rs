@@ -242,6 +242,12 @@ impl Engine {
         let world = &mut self.world;
         match source.collect(world) {
             Ok(next) => self.next_look = now + next,
+            // What the source has set up may count on a process that has ended. Without that process it begins anew.
+            Err(error) if world.any_has_ended() => {
+                tracing::debug!(source = source.name(), %error, "a process has ended meanwhile");
+                self.look_for_changes();
+                self.next_look = Duration::ZERO;
+            }
             Err(error) => {
                 tracing::warn!(source = source.name(), %error, "the access source has failed and is given up");
                 source.stop(world);
