@@ -4,11 +4,13 @@
 mod budget;
 mod follow;
 mod pressure;
+mod summary;
 mod vmstat;
 
 pub use budget::Allowance;
 pub use follow::Members;
 pub use pressure::Guard;
+pub use summary::summary;
 pub use vmstat::Vmstat;
 
 use crate::access::AccessSource;

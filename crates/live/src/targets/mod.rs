@@ -1,8 +1,10 @@
 //! Which processes are under management: some by number, trees of them, or a cgroup.
 
 mod first_look;
+mod named;
 
 pub use first_look::{FirstLook, first_look, nothing_managed};
+pub use named::Named;
 
 use crate::facts::text;
 use crate::kernel::{Kernel, read_text};
