@@ -192,7 +192,7 @@ impl Policy for PythonPolicy {
             lent.get().take_back();
             let answer = answer?;
             if !answer.is_none() {
-                let nanoseconds: u64 = answer.extract()?;
+                let nanoseconds = answer.extract().map_err(|_| no_time(self.object.bind(py), &answer))?;
                 return Ok(NextTick::At(Moment(nanoseconds)));
             }
             Ok(NextTick::Unchanged)
@@ -214,6 +214,15 @@ impl Policy for PythonPolicy {
         });
         self.or(answer, ());
     }
+}
+
+/// What a policy's `on` returned instead of a time.
+fn no_time(policy: &Bound<'_, PyAny>, answer: &Bound<'_, PyAny>) -> PyErr {
+    let shown = answer.repr().map_or_else(|_| "something".to_owned(), |text| text.to_string());
+    let class = policy.get_type().name().map_or_else(|_| "the policy".to_owned(), |name| name.to_string());
+    request(format!(
+        "{class}.on returned {shown}; return a whole number of nanoseconds since the run began, or None"
+    ))
 }
 
 fn check_tiers(asked: impl IntoIterator<Item = u8>, topology: &Topology) -> PyResult<()> {

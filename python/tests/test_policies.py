@@ -53,6 +53,16 @@ def test_an_exception_ends_the_run():
         terrace.run("first-touch", "gups,bytes=16MiB,updates=1e9", policy=Broken(), **MACHINE)
 
 
+@pytest.mark.parametrize("answer", [0.5, -1, "1 ms", 1 << 64])
+def test_what_is_no_time_is_named(answer):
+    class Hasty(terrace.Policy):
+        def on(self, now, signals, memory):
+            return answer
+
+    with pytest.raises(terrace.RequestError, match="Hasty.on returned .*; return a whole number of nanoseconds"):
+        terrace.run("first-touch", KV, policy=Hasty(), **MACHINE)
+
+
 def test_needs_are_checked():
     class Wants(terrace.Policy):
         needs = ("second-sight",)

@@ -109,7 +109,9 @@ impl Hints {
         let there = std::fs::metadata(path).map_err(|error| wrong(error.to_string()))?;
         // A pipe that nobody writes would be waited for, by a program too that the library is preloaded into.
         if !there.is_file() {
-            return Err(wrong("this is no regular file; `terrace profile` writes a file of hints".to_owned()));
+            return Err(wrong(
+                "this is no regular file; `terrace profile` writes a file of hints".to_owned(),
+            ));
         }
         let length = there.len();
         if length > LARGEST {
