@@ -169,8 +169,8 @@ pub fn resident(all_fast: &Job, input: &Input, why: &str, settings: &Settings<'_
     }
 }
 
-/// What to know where the last-level cache holds so much of what is resident that places matter little, for a run of `design`
-/// with `stats`. Nothing where more memory is resident, and nothing of a GPU, whose caches are its own.
+/// What to know where the last-level cache holds so much of what is resident that places matter little, for a run of
+/// `design` with `stats`. Nothing where more memory is resident, and nothing of a GPU, whose caches are its own.
 pub(crate) fn small_in_caches(design: &Design, stats: &Stats) -> Option<String> {
     /// Caches that hold one in so many of the resident bytes hold much.
     const HELD: u64 = 2;

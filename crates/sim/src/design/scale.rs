@@ -10,8 +10,8 @@ pub const LARGEST_SCALE: u32 = 16;
 impl Design {
     /// This design with tier capacities, reserved memory, TLB and page-walk cache entries, the last-level cache, a GPU's
     /// TLBs, the slices of its second level, its client cache and its remote directory, the policy's periods and amounts
-    /// and the period of samples divided by `scale`. Latencies, bandwidths, private caches, which those of SMs are too, and cores stay. What does not divide is
-    /// rounded up to whole sets.
+    /// and the period of samples divided by `scale`. Latencies, bandwidths, private caches, which those of SMs are too, and
+    /// cores stay. What does not divide is rounded up to whole sets.
     ///
     /// Errors: a scale outside 1 to [`LARGEST_SCALE`].
     pub fn scaled(&self, scale: u32) -> Result<Design, String> {
