@@ -7,7 +7,7 @@
 use crate::bandwidth;
 use crate::clock::{Stretch, is_disturbed};
 use crate::nodes::{allowed_processors, memory_nodes, pin};
-use crate::region::BASE;
+use crate::region::{BASE, check_base_page};
 use crate::spread::Spread;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
@@ -98,8 +98,9 @@ fn thread_counts(processors: usize) -> Vec<usize> {
 /// Measures all calls that this machine can show.
 ///
 /// # Errors
-/// The system gives no page, no thread, or refuses a call.
+/// The system gives no page, no thread, or refuses a call, or has base pages other than 4 KiB.
 pub fn measure_calls(effort: Effort, progress: &mut dyn FnMut(&str)) -> io::Result<Calls> {
+    check_base_page()?;
     let processors = allowed_processors()?;
     let nodes = memory_nodes();
     let mut left_out = Vec::new();

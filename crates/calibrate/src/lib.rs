@@ -15,6 +15,7 @@ mod clock;
 mod compression;
 mod date;
 mod faults;
+mod frequency;
 mod measure;
 mod moves;
 pub mod native;

@@ -6,14 +6,15 @@ use crate::analysis::{
 use crate::bandwidth::{self, Kind, Memory, thread_counts};
 use crate::budget::Budget;
 use crate::chase::Chase;
-use crate::clock::{OwnTime, Stretch, is_disturbed};
+use crate::clock::{Stretch, is_disturbed};
 use crate::compression::{self, Compression};
 use crate::faults;
+use crate::frequency::frequency;
 use crate::moves::{self, Moves};
 use crate::nodes::{Node, Pinned, allowed_processors, nodes};
 use crate::prefetch::{self, Stride};
 use crate::processor::Processor;
-use crate::region::{HUGE, Pages, Region};
+use crate::region::{HUGE, Pages, Region, check_base_page};
 use crate::shootdown;
 use crate::spread::Spread;
 use crate::translation::{self, Point, Walks};
@@ -22,6 +23,9 @@ use terrace_model::PageSize;
 /// Why a machine was not measured.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// Its base pages are not those that are measured.
+    #[error("{0}")]
+    BasePages(std::io::Error),
     /// The system gave no memory.
     #[error(
         "calibration of {what}: cannot map {bytes} bytes: {source}; free memory, or raise the limit (ulimit -v)"
@@ -67,7 +71,7 @@ pub struct Measured {
     pub bandwidth_bytes: usize,
     /// The share of a processor that the measurement had while it measured the clock; below 1 others ran as well.
     pub processor_share: f64,
-    /// Cycles per second while one core is busy, where the processor is an x86-64 one.
+    /// Cycles per second while one core is busy, where the processor is for x86-64 or arm64.
     pub frequency: Option<Spread>,
     /// First store to a base page.
     pub base_fault: Spread,
@@ -180,8 +184,9 @@ fn quiet(points: &[Point]) -> Vec<(u64, f64)> {
 /// Measures this machine. `progress` is called with the name of the measurement that comes next.
 ///
 /// # Errors
-/// The system gives no memory.
+/// The system gives no memory, or has base pages other than 4 KiB.
 pub fn measure(budget: Budget, progress: &mut dyn FnMut(&str)) -> Result<Measured, Error> {
+    check_base_page().map_err(Error::BasePages)?;
     let Budget { bytes, rounds, steps } = budget;
     let memory = |what, bytes| move |source| Error::Memory { what, bytes, source };
     let processor = Processor::here();
@@ -415,38 +420,6 @@ fn repeated_huge_faults(rounds: usize) -> std::io::Result<Spread> {
         medians.push(faults::first_store(HUGE, Pages::Huge, 15)?.median);
     }
     Ok(Spread::of(medians))
-}
-
-/// Cycles per second, by a chain of additions of one cycle each. What is added lies in a register: cores add up constants
-/// while they rename registers (Intel since Golden Cove), several in a cycle.
-#[cfg(target_arch = "x86_64")]
-fn frequency(rounds: usize, steps: usize) -> Option<Spread> {
-    let mut rates = Vec::new();
-    for round in 0..=rounds {
-        let mut value = 0u64;
-        let begin = OwnTime::now();
-        for _ in 0..steps {
-            // SAFETY: Adds to a register.
-            unsafe {
-                std::arch::asm!(
-                    ".rept 100", "add {0}, {1}", ".endr",
-                    inout(reg) value, in(reg) 1_u64,
-                    options(nomem, nostack)
-                );
-            }
-        }
-        let took = begin.nanos() / 1e9;
-        // The first round wakes the core up.
-        if round > 0 && value > 0 {
-            rates.push(value as f64 / took);
-        }
-    }
-    Some(Spread::of(rates))
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn frequency(_rounds: usize, _steps: usize) -> Option<Spread> {
-    None
 }
 
 #[cfg(test)]

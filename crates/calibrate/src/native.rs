@@ -8,7 +8,7 @@
 //! library's allocator is set to map them (`glibc.malloc.hugetlb=2`, from version 2.35), and takes others where the pool has
 //! none left.
 
-use crate::region::HUGE;
+use crate::region::{HUGE, check_base_page};
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -41,6 +41,9 @@ const LOOK: Duration = Duration::from_millis(10);
 /// Why a program was not measured.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// Its base pages are not those that are measured.
+    #[error("{0}")]
+    BasePages(io::Error),
     /// The system gives no transparent huge pages.
     #[error(
         "this system gives no transparent huge pages ({SETTING} is \"{0}\"); an administrator can set it to madvise"
@@ -124,6 +127,7 @@ impl Program {
     /// Without a program.
     pub fn new(command: &[OsString]) -> Result<Program, Error> {
         assert!(!command.is_empty(), "a program is needed");
+        check_base_page().map_err(Error::BasePages)?;
         let setting = std::fs::read_to_string(SETTING).unwrap_or_default();
         let library = match chosen(&setting) {
             Some("always") => None,

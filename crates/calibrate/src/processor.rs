@@ -49,7 +49,7 @@ impl Processor {
         };
         let mut processor = Processor {
             vendor: value("vendor_id"),
-            name: value("model name"),
+            name: name(&value),
             family: value("cpu family").parse().unwrap_or(0),
             guest: value("flags").split_whitespace().any(|flag| flag == "hypervisor"),
             ..Processor::default()
@@ -84,6 +84,12 @@ impl Processor {
     }
 }
 
+/// As sold, or where the kernel does not tell that, as for Arm, the numbers of the maker and of the part.
+fn name(value: &impl Fn(&str) -> String) -> String {
+    let (sold, maker, part) = (value("model name"), value("CPU implementer"), value("CPU part"));
+    if sold.is_empty() && !maker.is_empty() { format!("CPU implementer {maker}, part {part}") } else { sold }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,5 +120,13 @@ mod tests {
         assert_eq!(processor.nearest_preset(), "zen5-turin");
         let intel = Processor { vendor: "GenuineIntel".to_owned(), ..Processor::default() };
         assert_eq!(intel.nearest_preset(), "skylake-6140");
+    }
+
+    #[test]
+    fn a_processor_without_a_name_has_the_numbers_of_its_maker_and_part() {
+        let text = "processor\t: 0\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU part\t: 0xd0c\n";
+        let processor = Processor::of(text, Path::new("/nowhere"));
+        assert_eq!(processor.name, "CPU implementer 0x41, part 0xd0c");
+        assert_eq!(Processor::of("", Path::new("/nowhere")).name, "");
     }
 }

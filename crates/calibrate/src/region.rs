@@ -7,6 +7,26 @@ pub const HUGE: usize = 2 << 20;
 /// Bytes of a base page.
 pub const BASE: usize = 4096;
 
+/// Refuses a machine whose base pages have another size: on those every measurement by pages would be of something else.
+///
+/// # Errors
+/// The kernel's base page, in words.
+pub fn check_base_page() -> std::io::Result<()> {
+    // SAFETY: a number comes back.
+    refuse_other_than_base(unsafe { libc::sysconf(libc::_SC_PAGESIZE) })
+}
+
+fn refuse_other_than_base(bytes: i64) -> std::io::Result<()> {
+    if usize::try_from(bytes) == Ok(BASE) {
+        return Ok(());
+    }
+    Err(std::io::Error::other(format!(
+        "Terrace measures base pages of 4 KiB, and this kernel's have {} KiB; a kernel that is built for 4 KiB \
+         (CONFIG_ARM64_4K_PAGES=y) can be measured",
+        bytes >> 10
+    )))
+}
+
 /// The pages that a region asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pages {
@@ -133,5 +153,17 @@ impl Drop for Region {
     fn drop(&mut self) {
         // SAFETY: The mapping is the region's own, and no pointer into it outlives the region.
         unsafe { libc::munmap(self.mapping.as_ptr().cast(), self.mapped) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_base_pages_of_4_kib_are_measured() {
+        assert!(refuse_other_than_base(4096).is_ok());
+        let refusal = refuse_other_than_base(65_536).unwrap_err().to_string();
+        assert!(refusal.contains("have 64 KiB") && refusal.contains("CONFIG_ARM64_4K_PAGES"), "{refusal}");
     }
 }

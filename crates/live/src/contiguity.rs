@@ -1,5 +1,6 @@
 //! How contiguous the memory of a process is, from the frame numbers that the kernel shows of it.
 
+use crate::facts::system::{base_page, other_base_page};
 use crate::kernel::{IN_MEMORY, Kernel, Process, read_text};
 use crate::space::parse_maps;
 use serde::Serialize;
@@ -20,8 +21,12 @@ const SLEEP: Duration = Duration::from_millis(100);
 /// Looks at the memory that is the program's own: anonymous, shared without a file, stacks and reserved huge pages.
 ///
 /// # Errors
-/// The process has ended, may not be looked into, or the kernel hides frame numbers from this user (`EPERM`).
+/// The process has ended, may not be looked into, or the kernel hides frame numbers from this user (`EPERM`), or has base
+/// pages of another size.
 pub fn measure(kernel: &dyn Kernel, process: &Process) -> io::Result<Contiguity> {
+    if let Some(reason) = other_base_page(&base_page(kernel)) {
+        return Err(io::Error::other(reason));
+    }
     let maps = read_text(kernel, format!("/proc/{}/maps", process.pid))?;
     let mut runs = Runs::default();
     let mut entries = vec![0; ENTRIES];

@@ -16,6 +16,20 @@ use terrace_policy::{HintedPages, Refusal, site_number};
 
 /// The library that is preloaded.
 pub(crate) const LIBRARY: Library = ("libterrace_placer.so", include_bytes!(env!("TERRACE_PLACER_LIBRARY")));
+/// A folder with the library.
+///
+/// # Errors
+/// Terrace is built for a processor whose programs the library is not for, or the folder for temporary files takes none.
+pub(crate) fn folder() -> io::Result<TempDir> {
+    if !cfg!(target_arch = "x86_64") {
+        let here = std::env::consts::ARCH;
+        return Err(io::Error::other(format!(
+            "it is for x86-64 programs, and this machine's are for {here}"
+        )));
+    }
+    help::folder_with(&[LIBRARY])
+}
+
 /// The table's file.
 const TABLE: &str = "placement";
 
@@ -73,7 +87,7 @@ impl Placement {
                  finds that of programs in whose files it can look them up",
             ));
         }
-        let folder = help::folder_with(&[LIBRARY])?;
+        let folder = folder()?;
         let file = help::shared_file(&folder.path().join(TABLE))?;
         let table = Table::create(&file, &rows)?;
         Ok(Placement { folder, table, sites, without_place })

@@ -117,6 +117,7 @@ impl Session {
         selection: Selection,
         config: &Config,
     ) -> Result<Session, Problem> {
+        facts.knows_base_page().map_err(|missing| Problem::Machine(missing.to_string()))?;
         let mut choices = Vec::new();
         let managed = config.world.managed;
         let help = config.world.trackers.is_some() && managed != Managed::Sampled;

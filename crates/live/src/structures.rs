@@ -2,7 +2,7 @@
 //! frees (`crates/preload/placer`), in a table that is made here. To policies they are blocks.
 
 use crate::help;
-use crate::placement::LIBRARY;
+use crate::placement::{self, LIBRARY};
 use std::ffi::OsString;
 use std::io;
 use tempfile::TempDir;
@@ -25,7 +25,7 @@ impl TrackedStructures {
     /// # Errors
     /// No file can be made in the folder for temporary files.
     pub fn start() -> io::Result<TrackedStructures> {
-        let folder = help::folder_with(&[LIBRARY])?;
+        let folder = placement::folder()?;
         let file = help::shared_file(&folder.path().join(TABLE))?;
         let table = Structures::create(&file)?;
         Ok(TrackedStructures { folder, table })

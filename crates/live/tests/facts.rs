@@ -96,6 +96,26 @@ fn an_old_kernel_lacks_in_words() {
 }
 
 #[test]
+fn a_kernel_with_other_base_pages_runs_no_policy() {
+    let machine = Machine::named("two-nodes-6.12");
+    let set = |page: u64| {
+        let vector = [3, 64, 6, page, 0, 0].map(u64::to_ne_bytes).concat();
+        machine.set("/proc/self/auxv", str::from_utf8(&vector).unwrap());
+    };
+    set(4096);
+    let facts = Facts::discover(&machine.kernel());
+    assert_eq!(facts.base_page, Fact::Known(Bytes::kib(4)));
+    assert!(facts.finds_pages().is_ok());
+    set(65_536);
+    let facts = Facts::discover(&machine.kernel());
+    let refusal = facts.finds_pages().unwrap_err().to_string();
+    assert!(refusal.contains("this kernel's have 64 KiB") && refusal.contains("CONFIG_ARM64_4K_PAGES"));
+    let diagnosis = diagnose(&facts, &[]);
+    assert!(diagnosis.policies.iter().all(|policy| policy.verdict == Verdict::DoesNotRun));
+    assert!(diagnosis.findings.iter().any(|finding| finding.item == "base pages"));
+}
+
+#[test]
 fn a_user_is_shown_what_root_could() {
     let facts = facts("zram-user");
     assert!(!facts.privileges.root);

@@ -15,6 +15,9 @@ use terrace_trace::{Header, TraceEnding};
 /// Name of the emulator's executable.
 pub const QEMU: &str = "qemu-x86_64";
 
+/// Whether this Terrace has libraries that recorded programs load: x86-64 ones, which other machines do not build.
+pub const HAS_PRELOADS: bool = cfg!(target_arch = "x86_64");
+
 /// Interpreters of interpreters of scripts that are followed, as in Linux.
 const MAX_SCRIPTS: usize = 5;
 
@@ -130,7 +133,7 @@ pub fn start(
     plugin.push(format!(",dependences={dependences},derive={derive},count={}", on(options.count_only)));
     let mut command = Command::new(qemu);
     command.arg("-cpu").arg(OsStr::from_bytes(PROCESSOR.to_bytes())).arg("-plugin").arg(&plugin);
-    if (options.follow_exec || options.allocations) && !options.count_only {
+    if HAS_PRELOADS && (options.follow_exec || options.allocations) && !options.count_only {
         // The first runs other programs without them where those are not followed.
         let mut preload = folder.join(PRELOAD).into_os_string();
         if options.allocations {

@@ -306,7 +306,14 @@ impl Prepared {
         let child = launch::start(&program, &qemu, folder.path(), &options)?;
         let mut collector = Collector::new(session, options, header.program.clone());
         collector.warnings.extend(launch::lost_privileges(&program.executable));
-        if collector.options.allocations && !program.is_dynamic {
+        if !launch::HAS_PRELOADS && !collector.options.count_only {
+            collector.warnings.push(format!(
+                "{}: neither allocations nor programs that it executes are recorded, because a Terrace for {} has no \
+                 libraries for x86-64 programs; record on an x86-64 machine and bring the trace (terrace record -o)",
+                header.program,
+                std::env::consts::ARCH
+            ));
+        } else if collector.options.allocations && !program.is_dynamic {
             collector.warnings.push(format!(
                 "{}: allocations are not recorded, because the program is statically linked or does not load \
                  preload libraries",

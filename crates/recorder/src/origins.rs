@@ -4,7 +4,9 @@
 //! one longer, and an effect is a shuffle. In memory each step would wait for the stores of the steps before it.
 //! [`Origins`] is the plain form; [`Tracker`] what a decoder needs of it, and [`Vector`] the same in a vector register.
 
-use terrace_protocol::entry::{Effect, NO_DESTINATION, REGISTERS};
+#[cfg(any(test, target_arch = "x86_64"))]
+use terrace_protocol::entry::NO_DESTINATION;
+use terrace_protocol::entry::{Effect, REGISTERS};
 
 /// Per register, how many loads lie between its origin and now: 0 for the last load, [`UNKNOWN`] for none within reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -51,7 +51,7 @@ pub fn core(sheet: &mut Sheet, machine: &Measured, base: &Base) -> f64 {
             base.frequency
         }
         None => {
-            sheet.assume("core.frequency", "measured on x86-64 alone");
+            sheet.assume("core.frequency", "measured on x86-64 and arm64 alone");
             base.frequency
         }
     };

@@ -234,6 +234,9 @@ fn pooled(size: Bytes, memory: Bytes) -> u64 {
 
 fn pages(facts: &Facts) -> Vec<Finding> {
     let mut findings = Vec::new();
+    if let Err(missing) = facts.knows_base_page() {
+        findings.push(Finding::new(PAGES, "base pages", State::Missing, missing.to_string()));
+    }
     let memory = Bytes(facts.nodes.iter().map(|node| node.total.0).sum());
     match &facts.huge_pages.pools {
         Fact::Known(pools) => findings.extend(pools.iter().map(|pool| {

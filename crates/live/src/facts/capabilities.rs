@@ -1,5 +1,6 @@
 //! What policies may ask of this machine, derived from the facts.
 
+use super::system::other_base_page;
 use super::tracking::MINOR_FAULTS;
 use super::{Fact, Facts, Privilege};
 use crate::kernel::USER_MODE_ONLY;
@@ -52,11 +53,25 @@ impl Facts {
         ]))
     }
 
+    /// Whether the kernel's base pages are those that Terrace knows.
+    ///
+    /// # Errors
+    /// The size that they have, and what would help.
+    pub fn knows_base_page(&self) -> Result<(), Missing> {
+        match other_base_page(&self.base_page) {
+            Some(reason) => {
+                unless("a kernel that is built for base pages of 4 KiB (CONFIG_ARM64_4K_PAGES=y)", reason)
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Whether the pages of processes can be found, without which nothing is managed.
     ///
     /// # Errors
     /// The reason, and what would help.
     pub fn finds_pages(&self) -> Result<(), Missing> {
+        self.knows_base_page()?;
         match &self.tracking.pagemap_scan {
             Fact::Absent(reason) => {
                 unless("a kernel from 6.7 on", format!("the pages of a process cannot be found: {reason}"))

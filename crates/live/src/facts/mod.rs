@@ -24,12 +24,15 @@ pub use tracking::{Damon, Sampler, Tracking};
 
 use crate::kernel::Kernel;
 use std::collections::BTreeMap;
+use terrace_model::Bytes;
 
 /// Everything that Terrace wants to know about a machine before it runs a policy there.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Facts {
     /// The kernel's release.
     pub release: Fact<Release>,
+    /// Bytes of a base page.
+    pub base_page: Fact<Bytes>,
     /// The options it was built with.
     pub options: Options,
     /// What Terrace may do.
@@ -60,6 +63,7 @@ impl Facts {
         let (nodes, kernel_tiers) = (nodes::discover(kernel), tiers::kernel_tiers(kernel));
         let swap = Swap::discover(kernel);
         Facts {
+            base_page: system::base_page(kernel),
             privileges: Privileges::discover(kernel),
             tiers: TierMap::of(&nodes, &kernel_tiers, &swap),
             huge_pages: HugePages::discover(kernel),

@@ -7,6 +7,7 @@ use flate2::read::GzDecoder;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Read;
+use terrace_model::Bytes;
 
 /// A kernel's release.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,6 +78,29 @@ impl Options {
         self.source.as_ref()?;
         Some(self.set.get(name).is_some_and(|value| value == "y" || value == "m"))
     }
+}
+
+/// Bytes of the base page that Terrace knows. Kernels for x86-64 have no other, and those for Arm may have one of 16 or 64 KiB.
+pub const BASE_PAGE: Bytes = Bytes::kib(4);
+
+/// Bytes of the kernel's base page.
+pub fn base_page(kernel: &dyn Kernel) -> Fact<Bytes> {
+    /// `AT_PAGESZ`: the key in the vector that each program is started with.
+    const PAGE_SIZE: u64 = 6;
+    let words = |bytes: Vec<u8>| -> Vec<u64> {
+        bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect()
+    };
+    let words = kernel.read("/proc/self/auxv".as_ref()).map(words).unwrap_or_default();
+    match words.as_chunks().0.iter().find(|[key, _]| *key == PAGE_SIZE) {
+        Some([_, bytes]) => Fact::Known(Bytes(*bytes)),
+        None => Fact::Unknown("/proc/self/auxv does not tell the size of a base page".to_owned()),
+    }
+}
+
+/// Why Terrace cannot work with the pages of a kernel that has base pages of this size; none where it can.
+pub fn other_base_page(base_page: &Fact<Bytes>) -> Option<String> {
+    let bytes = base_page.known().filter(|bytes| **bytes != BASE_PAGE)?;
+    Some(format!("Terrace knows base pages of 4 KiB, and this kernel's have {} KiB", bytes.0 >> 10))
 }
 
 /// What this process may do.

@@ -15,7 +15,8 @@
 //! They are read once, at start: a program that clears its environment is followed all the same. Between `fork` and
 //! `exec` nothing may be allocated, so the new argument lists are built in a mapping of their own.
 
-#![cfg(target_os = "linux")]
+// The programs that the recorder runs are x86-64 ones, and so is what they load.
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 // The functions replaced are those of the C library, and so are their names.
 #![allow(missing_docs, clippy::missing_safety_doc)]
 

@@ -7,6 +7,16 @@
 //! each dependence either a load of the run itself or up to two registers whose origins lie before it. With 8 accesses in a
 //! template the work is a few vector instructions, however many of them it has.
 
+#![cfg_attr(
+    not(target_arch = "x86_64"),
+    allow(
+        dead_code,
+        unused_imports,
+        unused_variables,
+        reason = "blocks are decoded by AVX2, elsewhere record by record"
+    )
+)]
+
 mod template;
 
 use crate::entries::{ADDRESS_BITS, ADDRESS_MASK, Entries, Record};

@@ -5,6 +5,8 @@
 
 /// Tables smaller than this are left alone: a huge page would waste more than it saves.
 const WORTH_IT: usize = 4 << 20;
+/// Bytes of the largest base page that a host has: advice is about whole ones. Arm has 4, 16 or 64 KiB.
+const LARGEST_BASE: usize = 64 << 10;
 
 /// A vector of `len` times `value`, asking for huge pages when it is large.
 pub fn huge_vec<T: Clone>(len: usize, value: T) -> Vec<T> {
@@ -34,8 +36,8 @@ fn advise<T>(vec: &mut Vec<T>) {
     }
     #[cfg(target_os = "linux")]
     {
-        let begin = (spare.as_mut_ptr() as usize).next_multiple_of(4096);
-        let end = (spare.as_mut_ptr() as usize + bytes) & !4095;
+        let begin = (spare.as_mut_ptr() as usize).next_multiple_of(LARGEST_BASE);
+        let end = (spare.as_mut_ptr() as usize + bytes) / LARGEST_BASE * LARGEST_BASE;
         // SAFETY: the pages lie inside memory that the vector owns; the advice changes how they are backed, not what
         // they hold.
         let _ =

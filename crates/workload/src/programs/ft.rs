@@ -110,6 +110,15 @@ impl Fourier {
     }
 }
 
+/// The largest multiple of [`BLOCK`] of which a cube has at most so many points, and one block at least. C libraries differ
+/// in the last digit of a cube root, and no input may depend on that.
+fn side(points: u64) -> u64 {
+    let fits = |blocks: u64| (blocks * BLOCK).checked_pow(3).is_some_and(|cube| cube <= points);
+    let near = (points as f64).cbrt() as u64 / BLOCK;
+    let blocks = (near.saturating_sub(1)..=near + 1).rev().find(|blocks| fits(*blocks));
+    blocks.unwrap_or(0).max(1) * BLOCK
+}
+
 impl Program for Fourier {
     const INFO: &WorkloadInfo = &INFO;
     type Parameters = Parameters;
@@ -119,7 +128,7 @@ impl Program for Fourier {
         let points = parameters.bytes.0 / POINT_BYTES;
         let threads = parameters.threads.count;
         // A cube as nearly as multiples of 16 allow; the planes make up for the rounding.
-        let side = ((points as f64).cbrt() as u64 / BLOCK * BLOCK).max(BLOCK);
+        let side = side(points);
         let planes = points / (side * side);
         let mut layout = Layout::new(parameters.start.init);
         let complex = side * side * planes * 16;
@@ -272,5 +281,19 @@ impl Kernel for Transform {
             Phase::Pass(direction) => self.enter(Phase::Pass(direction - 1)),
         }
         Progress::Barrier
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_whole_cube_is_one_and_a_point_less_is_not() {
+        for side_wanted in (2..=8192u64).map(|blocks| blocks * BLOCK) {
+            assert_eq!(side(side_wanted.pow(3)), side_wanted);
+            assert_eq!(side(side_wanted.pow(3) - 1), side_wanted - BLOCK);
+        }
+        assert_eq!(side(1), BLOCK, "at least one block");
     }
 }
