@@ -34,8 +34,9 @@ fn end(bytes: usize) -> ! {
     let mut rest = &mut text[..];
     let _ = writeln!(
         rest,
-        "terrace: out of memory: {bytes} bytes more cannot be had; simulate a smaller machine or input (--scale), or raise \
-         the memory limit (ulimit -v)"
+        "{}terrace: out of memory: {bytes} bytes more cannot be had; simulate a smaller machine or input (--scale), or raise \
+         the memory limit (ulimit -v)",
+        terrace_live::systemd::Priority::Error.prefix()
     );
     let length = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
     let _ = rustix::io::write(rustix::stdio::stderr(), &text[..length]);

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::process::ExitCode;
 use terrace_live::session::Problem;
+use terrace_live::systemd::Priority;
+use terrace_model::printable::printable;
 
 /// Why a command did not succeed.
 #[derive(Debug)]
@@ -27,6 +29,12 @@ impl Failure {
         Failure::Run(anyhow::anyhow!("{message}"))
     }
 
+    /// Why, on one line.
+    pub fn message(&self) -> String {
+        let (Failure::Usage(error) | Failure::Run(error)) = self;
+        without_repetition(error)
+    }
+
     fn is_broken_pipe(&self) -> bool {
         let (Failure::Usage(error) | Failure::Run(error)) = self;
         error.chain().any(|cause| {
@@ -45,16 +53,14 @@ impl Failure {
         if self.is_broken_pipe() {
             return ExitCode::SUCCESS;
         }
-        let (error, code) = match self {
-            Failure::Usage(error) => (error, 2),
-            Failure::Run(error) => (error, 1),
+        let code = match self {
+            Failure::Usage(_) => 2,
+            Failure::Run(_) => 1,
         };
-        let message = without_repetition(error);
+        let message = self.message();
         match crate::logging::is_json() {
             true => crate::logging::error(&message),
-            false => {
-                crate::progress::say(&format!("terrace: {}", terrace_model::printable::printable(&message)))
-            }
+            false => crate::progress::say(Priority::Error, &format!("terrace: {}", printable(&message))),
         }
         ExitCode::from(code)
     }

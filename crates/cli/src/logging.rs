@@ -3,8 +3,9 @@
 use crate::progress::{self, LogWriter};
 use clap::ValueEnum;
 use std::sync::atomic::{AtomicBool, Ordering};
+use terrace_live::systemd::Priority;
 use terrace_model::printable::one_line;
-use tracing::Subscriber;
+use tracing::{Metadata, Subscriber};
 use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::{MakeWriter, format, layer};
@@ -47,10 +48,10 @@ pub fn start(verbose: u8, format: Format) {
     let start = tracing_subscriber::registry().with(filter.with_target(NOTES, LevelFilter::INFO));
     match format {
         Format::Text => {
-            start.with(text(|| LogWriter, std::io::IsTerminal::is_terminal(&std::io::stderr()))).init();
+            start.with(text(std::io::IsTerminal::is_terminal(&std::io::stderr()))).init();
         }
         Format::Json => {
-            let log = layer().with_writer(|| LogWriter);
+            let log = layer().with_writer(Stderr);
             start.with(log.json().flatten_event(true).with_current_span(false).with_span_list(false)).init();
             JSON.store(true, Ordering::Relaxed);
         }
@@ -60,12 +61,23 @@ pub fn start(verbose: u8, format: Format) {
     }
 }
 
+/// Standard error, to which each event is written with its priority.
+struct Stderr;
+
+impl MakeWriter<'_> for Stderr {
+    type Writer = LogWriter;
+
+    fn make_writer(&self) -> LogWriter {
+        LogWriter(Priority::Info)
+    }
+
+    fn make_writer_for(&self, event: &Metadata<'_>) -> LogWriter {
+        LogWriter(event.level().into())
+    }
+}
+
 /// Lines for people. Values are names of others' processes and files too, so each event stays on its one line.
-fn text<S, W>(writer: W, colours: bool) -> impl tracing_subscriber::Layer<S>
-where
-    S: Subscriber + for<'a> LookupSpan<'a>,
-    W: for<'a> MakeWriter<'a> + 'static,
-{
+fn text<S: Subscriber + for<'a> LookupSpan<'a>>(colours: bool) -> impl tracing_subscriber::Layer<S> {
     let fields = format::debug_fn(|writer, field, value| {
         let value = one_line(&format!("{value:?}"));
         match field.name() {
@@ -73,7 +85,7 @@ where
             name => write!(writer, "{name}={value}"),
         }
     });
-    layer().fmt_fields(fields.delimited(" ")).with_writer(writer).with_ansi(colours).without_time()
+    layer().fmt_fields(fields.delimited(" ")).with_writer(Stderr).with_ansi(colours).without_time()
 }
 
 /// Whether whoever reads standard error is a program that takes one JSON object per line.
@@ -84,6 +96,11 @@ pub fn is_json() -> bool {
 /// A note as a log line.
 pub fn note(message: &str) {
     tracing::info!(target: NOTES, "{message}");
+}
+
+/// A warning as a log line.
+pub fn warn(message: &str) {
+    tracing::warn!(target: NOTES, "{message}");
 }
 
 /// The reason for a failure as a log line.

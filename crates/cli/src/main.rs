@@ -16,13 +16,15 @@ mod provenance;
 use clap::{CommandFactory, FromArgMatches};
 use commands::Command;
 use std::process::ExitCode;
+use terrace_live::systemd::Priority;
 
 #[global_allocator]
 static ALLOCATOR: allocator::Ending = allocator::Ending;
 
 fn main() -> ExitCode {
-    let arguments = commands::Cli::command().get_matches();
-    let cli = commands::Cli::from_arg_matches(&arguments).unwrap_or_else(|error| error.exit());
+    Priority::detect();
+    let arguments = commands::Cli::command().try_get_matches().unwrap_or_else(|error| refuse(&error));
+    let cli = commands::Cli::from_arg_matches(&arguments).unwrap_or_else(|error| refuse(&error));
     logging::start(cli.verbose, cli.log_format);
     if let Err(failure) = output::try_to_write_all(&arguments) {
         return failure.report();
@@ -60,4 +62,15 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
+}
+
+/// Ends where the command line cannot be taken, or asks for help.
+fn refuse(error: &clap::Error) -> ! {
+    match Priority::Error.prefix() {
+        // Terminals have colours.
+        "" => error.exit(),
+        _ if !error.use_stderr() => error.exit(),
+        _ => progress::say(Priority::Error, error.render().to_string().trim_end()),
+    }
+    std::process::exit(error.exit_code())
 }

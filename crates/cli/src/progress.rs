@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use terrace_live::systemd::Priority;
 use terrace_model::printable::one_line;
 use terrace_study::{Stop, Task};
 
@@ -29,7 +30,7 @@ fn bars() -> &'static MultiProgress {
 pub fn row(text: &str) {
     match logging::is_json() {
         true => logging::note(text),
-        false => say(&one_line(text)),
+        false => say(Priority::Info, &one_line(text)),
     }
 }
 
@@ -37,21 +38,30 @@ pub fn row(text: &str) {
 pub fn note(message: &str) {
     match logging::is_json() {
         true => logging::note(message),
-        false => say(&format!("terrace: {}", one_line(message))),
+        false => say(Priority::Info, &format!("terrace: {}", one_line(message))),
     }
 }
 
-/// Prints a line on stderr. Where the terminal has gone, the work goes on without it.
-pub fn say(line: &str) {
-    let _ = bars().suspend(|| writeln!(std::io::stderr(), "{line}"));
+/// As [`note`], of what somebody should look at.
+pub fn warn(message: &str) {
+    match logging::is_json() {
+        true => logging::warn(message),
+        false => say(Priority::Warning, &format!("terrace: {}", one_line(message))),
+    }
 }
 
-/// Where log lines go: stderr, between redraws of the bars.
-pub struct LogWriter;
+/// Prints lines on stderr. Where the terminal has gone, the work goes on without it.
+pub fn say(priority: Priority, lines: &str) {
+    let _ = LogWriter(priority).write(format!("{lines}\n").as_bytes());
+}
+
+/// Where log lines go: stderr, between redraws of the bars. Whole lines are written, in one piece each time.
+pub struct LogWriter(pub Priority);
 
 impl std::io::Write for LogWriter {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        bars().suspend(|| std::io::stderr().write(bytes))
+    fn write(&mut self, lines: &[u8]) -> std::io::Result<usize> {
+        bars().suspend(|| std::io::stderr().write_all(&self.0.mark(lines)))?;
+        Ok(lines.len())
     }
 
     fn flush(&mut self) -> std::io::Result<()> {

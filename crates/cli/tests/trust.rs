@@ -90,7 +90,7 @@ const SHOWN: &[(&str, &[&str])] = &[
     ),
     (
         "| a folder `terrace-help-PID-*`",
-        &["live/src/help.rs what_killed_runs_left_goes_when_nobody_looks_for_it"],
+        &["live/src/help/places.rs what_killed_runs_left_goes_when_nobody_looks_for_it"],
     ),
     ("Nothing else.", &["scenario integrity", "scenario torture"]),
     (

@@ -110,7 +110,8 @@ pub fn hand_over(descriptor: Option<Descriptor>) {
     }
 }
 
-/// A connection to Terrace, if it takes one at once.
+/// A connection to Terrace, if it takes one at once. Who listens has to be root or this program's user: the path may have
+/// become another's since Terrace ended.
 pub fn connected() -> Option<Descriptor> {
     let path = SOCKET.load(Ordering::Relaxed);
     if path.is_null() {
@@ -129,7 +130,20 @@ pub fn connected() -> Option<Descriptor> {
         let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         let socket = Descriptor::new(libc::socket(libc::AF_UNIX, kind, 0))?;
         let length = size_of::<libc::sockaddr_un>() as libc::socklen_t;
-        (libc::connect(socket.0, (&raw const address).cast(), length) == 0).then_some(socket)
+        let is_connected = libc::connect(socket.0, (&raw const address).cast(), length) == 0;
+        (is_connected && is_trusted(&socket)).then_some(socket)
+    }
+}
+
+/// Whether root or this program's user made the other end.
+fn is_trusted(socket: &Descriptor) -> bool {
+    let mut peer = libc::ucred { pid: 0, uid: libc::uid_t::MAX, gid: 0 };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    let (level, option) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
+    // SAFETY: `peer` and `length` are what the option fills, and outlive the call; the second call cannot fail.
+    unsafe {
+        libc::getsockopt(socket.0, level, option, (&raw mut peer).cast(), &raw mut length) == 0
+            && (peer.uid == 0 || peer.uid == libc::geteuid())
     }
 }
 
@@ -158,5 +172,40 @@ pub fn send_with(socket: c_int, text: &[u8], descriptor: c_int, flags: c_int) ->
         (*header).cmsg_len = libc::CMSG_LEN(size_of::<c_int>() as u32) as _;
         libc::CMSG_DATA(header).cast::<c_int>().write_unaligned(descriptor);
         libc::sendmsg(socket, &raw const message, libc::MSG_NOSIGNAL | flags)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::IntoRawFd;
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+
+    /// Whether a listener is trusted that a thread of this effective user has made.
+    fn is_trusted_as(user: Option<libc::uid_t>) -> bool {
+        let name = format!("terrace-handover-{}-{user:?}", std::process::id());
+        let address = SocketAddr::from_abstract_name(name).unwrap();
+        let listening = address.clone();
+        let listener = std::thread::spawn(move || {
+            if let Some(user) = user {
+                let same = libc::uid_t::MAX;
+                // SAFETY: plain numbers. The system call itself, unlike the library's function, changes this thread alone.
+                assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, same, user, same) }, 0);
+            }
+            UnixListener::bind_addr(&listening).unwrap()
+        });
+        let _listener = listener.join().unwrap();
+        let socket = Descriptor::new(UnixStream::connect_addr(&address).unwrap().into_raw_fd()).unwrap();
+        is_trusted(&socket)
+    }
+
+    #[test]
+    fn nothing_is_handed_over_to_another_user() {
+        assert!(is_trusted_as(None));
+        // SAFETY: this call cannot fail.
+        if unsafe { libc::geteuid() } == 0 {
+            assert!(!is_trusted_as(Some(65534)), "what nobody listens at");
+        }
     }
 }

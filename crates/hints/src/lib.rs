@@ -106,7 +106,12 @@ impl Hints {
     pub fn read(path: &Path) -> Result<Hints, Wrong> {
         let shown = path.display().to_string();
         let wrong = |problem: String| Wrong { place: shown.clone(), problem };
-        let length = std::fs::metadata(path).map_err(|error| wrong(error.to_string()))?.len();
+        let there = std::fs::metadata(path).map_err(|error| wrong(error.to_string()))?;
+        // A pipe that nobody writes would be waited for, by a program too that the library is preloaded into.
+        if !there.is_file() {
+            return Err(wrong("this is no regular file; `terrace profile` writes a file of hints".to_owned()));
+        }
+        let length = there.len();
         if length > LARGEST {
             return Err(wrong(format!("{length} bytes are no file of hints; `terrace profile` writes one")));
         }
@@ -183,6 +188,9 @@ mod tests {
         let at = |name: &str| folder.path().join(name);
         let error = Hints::read(&at("none.toml")).unwrap_err().to_string();
         assert!(error.contains("none.toml: No such file"), "{error}");
+        for other in [folder.path(), Path::new("/dev/zero")] {
+            assert!(Hints::read(other).unwrap_err().problem.contains("this is no regular file"), "{other:?}");
+        }
         std::fs::write(at("binary"), [0xff, 0xfe, 0]).unwrap();
         let error = Hints::read(&at("binary")).unwrap_err().to_string();
         assert!(error.ends_with("this is no text; `terrace profile` writes a file of hints"), "{error}");

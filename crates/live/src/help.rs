@@ -3,8 +3,13 @@
 //! shared memory out, by which accesses are known (`crates/preload/dropper`), and with a third those are reported as they
 //! happen (`crates/preload/sampler`).
 
+mod places;
+
+pub use places::{place, remove_stale};
+
+use places::{PREFIX, is_noexec};
 use std::collections::HashMap;
-use std::ffi::{CStr, CString, OsStr, OsString, c_int};
+use std::ffi::{CStr, OsStr, OsString, c_int};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -21,8 +26,6 @@ use terrace_handover::{CONTROL, VARIABLE};
 const LIBRARY: &[u8] = include_bytes!(env!("TERRACE_HELPER_LIBRARY"));
 const DROPPER_LIBRARY: &[u8] = include_bytes!(env!("TERRACE_DROPPER_LIBRARY"));
 const SAMPLER_LIBRARY: &[u8] = include_bytes!(env!("TERRACE_SAMPLER_LIBRARY"));
-/// How the names of folders with libraries begin; the number of the process that made it follows.
-const PREFIX: &str = "terrace-help-";
 /// What the dynamic linker looks at.
 const PRELOAD: &str = "LD_PRELOAD";
 /// How long a program that has connected may take to hand over its descriptor.
@@ -171,17 +174,6 @@ impl Drop for Help {
     }
 }
 
-/// Where folders with libraries are made.
-pub fn place() -> PathBuf {
-    preloadable(std::env::temp_dir())
-}
-
-/// The folder, or `/tmp` where the dynamic linker would part the paths of libraries in it: blanks and colons part them.
-fn preloadable(folder: PathBuf) -> PathBuf {
-    let parts = |byte: &u8| *byte == b':' || byte.is_ascii_whitespace();
-    if folder.as_os_str().as_bytes().iter().any(parts) { PathBuf::from("/tmp") } else { folder }
-}
-
 /// A folder of these libraries, which is gone when it is dropped.
 pub(crate) fn folder_with(libraries: &[Library]) -> io::Result<TempDir> {
     let temporary = place();
@@ -251,52 +243,6 @@ pub fn joined(one: Vec<(OsString, OsString)>, other: Vec<(OsString, OsString)>) 
     all
 }
 
-/// Whether programs on this file system cannot be run.
-fn is_noexec(folder: &Path) -> io::Result<bool> {
-    let name = CString::new(folder.as_os_str().as_bytes())?;
-    // SAFETY: zeros are a valid structure, which the call fills; the name ends with a zero.
-    unsafe {
-        let mut system: libc::statvfs = std::mem::zeroed();
-        if libc::statvfs(name.as_ptr(), &raw mut system) != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(system.f_flag & libc::ST_NOEXEC != 0)
-    }
-}
-
-/// Removes what runs that were killed have left in the folder for temporary files, where no process looks for it any more;
-/// returns which.
-pub fn remove_stale(temporary: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(temporary).into_iter().flatten().flatten();
-    let mut stale: Vec<PathBuf> = entries.filter(is_of_the_dead).map(|entry| entry.path()).collect();
-    if stale.is_empty() {
-        return stale;
-    }
-    // A command that outlives its Terrace starts others, which load the library, too.
-    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let environments = processes.filter_map(|process| std::fs::read(process.path().join("environ")).ok());
-    for environment in environments {
-        stale.retain(|folder| {
-            let name = folder.as_os_str().as_bytes();
-            !environment.windows(name.len()).any(|part| part == name)
-        });
-    }
-    // Whoever replaces the folder by a link meanwhile has it refused: no link is followed.
-    stale.retain(|folder| std::fs::remove_dir_all(folder).is_ok());
-    stale
-}
-
-/// Whether this is a folder of this user's that was made by a process which is no more.
-fn is_of_the_dead(entry: &std::fs::DirEntry) -> bool {
-    let name = entry.file_name();
-    let number =
-        name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('-').next()?.parse::<u32>().ok());
-    let is_ours = |there: std::fs::Metadata| there.is_dir() && there.uid() == crate::folder::user();
-    // The metadata are those of a link itself.
-    number.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists())
-        && entry.metadata().is_ok_and(is_ours)
-}
-
 fn listen(listener: &UnixListener, trackers: &Trackers, stop: &AtomicBool) {
     while let Ok((stream, _)) = listener.accept() {
         if stop.load(Ordering::Relaxed) {
@@ -354,14 +300,6 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    #[test]
-    fn libraries_lie_where_the_linker_does_not_part_their_paths() {
-        for parted in ["/var/a b", "/var/a:b", "/var/a\nb", "/var/a\tb"] {
-            assert_eq!(preloadable(parted.into()), Path::new("/tmp"), "{parted:?}");
-        }
-        assert_eq!(preloadable("/var/ä,b".into()), Path::new("/var/ä,b"));
-    }
-
     /// Sends what `control` says, as the library does.
     fn offer(help: &Help, descriptor: Option<c_int>) {
         let stream = UnixStream::connect(help.socket()).unwrap();
@@ -384,37 +322,6 @@ mod tests {
             libc::CMSG_DATA(header).cast::<c_int>().write_unaligned(descriptor);
             assert_eq!(libc::sendmsg(stream.as_raw_fd(), &raw const message, 0), 1);
         }
-    }
-
-    #[test]
-    fn what_killed_runs_left_goes_when_nobody_looks_for_it() {
-        let place = tempfile::tempdir().unwrap();
-        // No process has this number, nor ever will: it is beyond the kernel's largest.
-        let dead = place.path().join(format!("{PREFIX}4194305-abc"));
-        let used = place.path().join(format!("{PREFIX}4194306-abc"));
-        let alive = place.path().join(format!("{PREFIX}{}-abc", std::process::id()));
-        let others = ["terrace-4194305", "terrace-help-x", "else"].map(|name| place.path().join(name));
-        for folder in [&dead, &used, &alive].into_iter().chain(&others) {
-            std::fs::create_dir(folder).unwrap();
-            std::fs::write(folder.join("libterrace_helper.so"), "").unwrap();
-        }
-        let target = place.path().join("target");
-        std::fs::create_dir(&target).unwrap();
-        let link = place.path().join(format!("{PREFIX}4194307-abc"));
-        std::os::unix::fs::symlink(&target, &link).unwrap();
-        let mut user =
-            std::process::Command::new("sleep").arg("600").env("LD_AUDIT_NOT", &used).spawn().unwrap();
-        // The kernel shows the environment a moment after the program was started.
-        let environment = format!("/proc/{}/environ", user.id());
-        while std::fs::read(&environment).unwrap().is_empty() {
-            std::thread::yield_now();
-        }
-        assert_eq!(remove_stale(place.path()), [dead]);
-        assert!(used.exists() && alive.exists() && others.iter().all(|other| other.exists()));
-        assert!(target.exists() && link.exists());
-        user.kill().unwrap();
-        user.wait().unwrap();
-        assert_eq!(remove_stale(place.path()), [used]);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! and what was changed is put back.
 
 pub mod access;
+pub mod bounds;
 pub mod contiguity;
 pub mod control;
 pub mod doctor;
@@ -25,6 +26,7 @@ pub mod session;
 pub mod space;
 pub mod status;
 pub mod structures;
+pub mod systemd;
 pub mod targets;
 pub mod world;
 

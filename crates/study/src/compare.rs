@@ -190,6 +190,9 @@ impl Comparison {
         if !self.simulation.whole {
             note_other_parts(&mut comparison);
         }
+        if let (Some(bound), Fidelity::Full) = (&chosen.bound, self.simulation.fidelity) {
+            note_small(&mut comparison, bound);
+        }
         note_hypervisor(&mut comparison, chosen.all(), self.simulation.fidelity);
         comparison.failures.clone_from(&failures);
         Ok(ComparisonResult { comparison, failures, asked, endings })
@@ -380,6 +383,20 @@ fn note_other_parts(comparison: &mut terrace_report::Comparison) {
             "{kernels} covers the kernels alone, {all} also what the host does before, between and after them: the \
              speed-up is between different parts of the input; --whole has both cover all of it"
         ));
+    }
+}
+
+/// Where caches hold much of an input, tiering decides little, and which frames they hold decides as much.
+fn note_small(comparison: &mut terrace_report::Comparison, bound: &Job) {
+    let design = &bound.design.design;
+    let small: BTreeMap<String, String> = comparison
+        .runs
+        .iter()
+        .filter(|run| run.design == design.name)
+        .filter_map(|run| Some((run.input.clone(), tiers::small_in_caches(design, &run.stats)?)))
+        .collect();
+    for run in &mut comparison.runs {
+        run.notes.extend(small.get(&run.input).cloned());
     }
 }
 

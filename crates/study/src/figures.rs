@@ -23,9 +23,9 @@ pub fn short(value: f64) -> String {
     text
 }
 
-/// `3.1%`: a tenth of a percent is what bounds are stated in.
+/// `3.1%`: a tenth of a percent is what bounds are stated in. What rounds to zero has no sign.
 pub fn tenth(share: f64) -> String {
-    format!("{:.1}%", share * 100.0)
+    format!("{:.1}%", if share.abs() < 0.0005 { 0.0 } else { share * 100.0 })
 }
 
 /// A share; what exceeds ten times as a factor.
@@ -62,10 +62,9 @@ fn inverse(share: f64) -> f64 {
 
 fn in_time(share: f64, ends: Option<[f64; 2]>, word: &str) -> String {
     let is_factor = word == "slower" && share >= 1.0;
-    // What rounds to zero has no sign.
     let shown = |share: f64| match is_factor {
         true => format!("{:.1}", 1.0 + share),
-        false => tenth(if share.abs() < 0.0005 { 0.0 } else { share }),
+        false => tenth(share),
     };
     // Ends that are written alike say nothing.
     let ends = ends.map(|ends| ends.map(shown)).filter(|[low, high]| low != high);
@@ -106,6 +105,11 @@ mod tests {
     fn numbers_are_short() {
         let texts: Vec<String> = [0.0, 812.0, 1500.0, 20_300_000.0, 4.1e9, 2e12].map(short).into();
         assert_eq!(texts, ["0", "812", "1.50 k", "20.3 M", "4.10 G", "2.00 T"]);
+    }
+
+    #[test]
+    fn what_rounds_to_zero_has_no_sign() {
+        assert_eq!([-0.0004, 0.0004, -0.0006, 0.031].map(tenth), ["0.0%", "0.0%", "-0.1%", "3.1%"]);
     }
 
     #[test]

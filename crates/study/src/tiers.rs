@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::designs::{Changes, Job, Setting};
-use crate::figures::percent;
+use crate::figures::{self, percent};
 use crate::input::Input;
 use crate::progress::Watched;
 use crate::simulation::Settings;
@@ -167,6 +167,22 @@ pub fn resident(all_fast: &Job, input: &Input, why: &str, settings: &Settings<'_
         0 => Err(Error::failed(format!("{} touches no memory", input.name))),
         bytes => Ok(Bytes(bytes)),
     }
+}
+
+/// What to know where the last-level cache holds so much of what is resident that places matter little, for a run of `design`
+/// with `stats`. Nothing where more memory is resident, and nothing of a GPU, whose caches are its own.
+pub(crate) fn small_in_caches(design: &Design, stats: &Stats) -> Option<String> {
+    /// Caches that hold one in so many of the resident bytes hold much.
+    const HELD: u64 = 2;
+    let (llc, resident) = (design.cache.llc.capacity.0, peak_resident(stats));
+    (resident <= HELD * llc && stats.integer("gpu.kernels") == 0).then(|| {
+        format!(
+            "the last-level cache holds {} and the program {}, so it matters little where the memory lies. That says nothing of \
+             the program with more data",
+            figures::readable(llc),
+            figures::readable(resident),
+        )
+    })
 }
 
 /// Most bytes that a run had resident, by its statistics.

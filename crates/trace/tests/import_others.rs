@@ -257,6 +257,13 @@ fn a_folder_that_is_no_trace_is_said_to_be_none() {
     assert_eq!(batches.iter().map(|batch| batch.len()).sum::<usize>(), 7);
 }
 
+#[test]
+fn text_is_not_taken_for_requests() {
+    let text = [b"1,".as_slice(), &[b'a'; 2000]].concat();
+    let message = error(&text);
+    assert!(message.contains("no known trace"), "{message}");
+}
+
 fn oracle_general(records: &[(u32, u64, u32, i64)]) -> Vec<u8> {
     let bytes = |&(time, object, bytes, next): &(u32, u64, u32, i64)| {
         [&time.to_le_bytes()[..], &object.to_le_bytes(), &bytes.to_le_bytes(), &next.to_le_bytes()].concat()

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 pub fn terrace() -> Command {
     let mut command = Command::cargo_bin("terrace").expect("the binary is built with the tests");
     command.timeout(Duration::from_secs(300));
-    command.env("LC_ALL", "C.UTF-8").env_remove("TERRACE_LOG");
+    command.env("LC_ALL", "C.UTF-8").env_remove("TERRACE_LOG").env_remove("NOTIFY_SOCKET");
     command
 }
 

@@ -206,6 +206,24 @@ impl Damon {
             .clamp(SAMPLE_LEAST, SAMPLE_MOST);
         let as_what = Kdamonds::watching();
         kdamond::claim(&*self.kernel, &self.journal, &as_what)?;
+        if let Err(error) = self.set_up(&as_what) {
+            // What does not run keeps nobody else from DAMON.
+            let _ = kdamond::release(&*self.kernel, &as_what);
+            return Err(error);
+        }
+        self.running = true;
+        self.aiming = self.kernel.cpu_time().saturating_sub(before);
+        let interval = Time::from_nanos(self.interval.as_nanos() as u64);
+        self.began = self.kernel.now();
+        world.set_sampling(Sampling { interval, together: SAMPLES });
+        let Regions { close, wide, .. } = self.aimed;
+        tracing::info!(count, close, wide, interval = ?self.interval, "DAMON watches");
+        Ok(())
+    }
+
+    /// Gives the regions to DAMON and has it begin. Linux refuses the beginning (`EINVAL`) where a process has ended.
+    fn set_up(&self, as_what: &Kdamonds) -> io::Result<()> {
+        let count = self.aimed.count();
         let kdamond = Kdamond { kernel: &*self.kernel, thread: 0 };
         let micros = self.interval.as_micros();
         // Both bounds equal: nothing is merged or split.
@@ -219,15 +237,7 @@ impl Damon {
                 kdamond.regions(target, mine.map(|region| region.start << 12..region.end << 12))?;
             }
         }
-        kdamond.set("state", "on")?;
-        self.running = true;
-        self.aiming = self.kernel.cpu_time().saturating_sub(before);
-        let interval = Time::from_nanos(self.interval.as_nanos() as u64);
-        self.began = self.kernel.now();
-        world.set_sampling(Sampling { interval, together: SAMPLES });
-        let Regions { close, wide, .. } = self.aimed;
-        tracing::info!(count, close, wide, interval = ?self.interval, "DAMON watches");
-        Ok(())
+        kdamond.set("state", "on")
     }
 
     /// How many aggregations ended since the last call, by the times of their records: those of one lie close together. One

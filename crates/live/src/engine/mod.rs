@@ -4,11 +4,13 @@
 mod budget;
 mod follow;
 mod pressure;
+mod summary;
 mod vmstat;
 
 pub use budget::Allowance;
 pub use follow::Members;
 pub use pressure::Guard;
+pub use summary::summary;
 pub use vmstat::Vmstat;
 
 use crate::access::AccessSource;
@@ -242,6 +244,12 @@ impl Engine {
         let world = &mut self.world;
         match source.collect(world) {
             Ok(next) => self.next_look = now + next,
+            // What the source has set up may count on a process that has ended. Without that process it begins anew.
+            Err(error) if world.any_has_ended() => {
+                tracing::debug!(source = source.name(), %error, "a process has ended meanwhile");
+                self.look_for_changes();
+                self.next_look = Duration::ZERO;
+            }
             Err(error) => {
                 tracing::warn!(source = source.name(), %error, "the access source has failed and is given up");
                 source.stop(world);

@@ -1,8 +1,10 @@
 //! Which processes are under management: some by number, trees of them, or a cgroup.
 
 mod first_look;
+mod named;
 
 pub use first_look::{FirstLook, first_look, nothing_managed};
+pub use named::Named;
 
 use crate::facts::text;
 use crate::kernel::{Kernel, read_text};
@@ -17,6 +19,12 @@ const BEGAN: usize = 22;
 const FLAGS: usize = 9;
 /// `PF_KTHREAD` of linux/sched.h.
 const KERNEL_THREAD: u64 = 0x20_0000;
+
+/// What files in the folder of a cgroup begin with, before a dot (Documentation/admin-guide/cgroup-v2.rst).
+const CONTROLS: [&str; 11] =
+    ["cgroup", "cpu", "cpuset", "dmem", "hugetlb", "io", "irq", "memory", "misc", "pids", "rdma"];
+/// What systemd's cgroups end with, after a dot.
+const UNITS: [&str; 6] = ["mount", "scope", "service", "slice", "socket", "swap"];
 
 /// What was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -180,11 +188,19 @@ fn in_cgroup(kernel: &dyn Kernel, folder: PathBuf, pids: &mut BTreeSet<u32>) -> 
     pids.extend(text.lines().filter_map(|line| line.trim().parse::<u32>().ok()));
     for name in kernel.list(&folder).unwrap_or_default() {
         // A cgroup below may be removed while we look.
-        if !name.contains('.') {
+        if !is_interface(&name) {
             let _ = in_cgroup(kernel, folder.join(name), pids);
         }
     }
     Ok(())
+}
+
+/// Whether a name in a cgroup's folder is one of the kernel's files: these begin with the name of what they control. Names
+/// of cgroups may have dots as well (`redis.service`, `lxc.payload.web`), also such a beginning (`memory.slice`).
+fn is_interface(name: &str) -> bool {
+    name.split_once('.').is_some_and(|(control, rest)| {
+        CONTROLS.contains(&control) && !UNITS.contains(&rest.rsplit('.').next().unwrap_or(rest))
+    })
 }
 
 #[cfg(test)]
@@ -285,6 +301,18 @@ mod tests {
         std::fs::write(below.parent().unwrap().join("cgroup.procs"), "5\n").unwrap();
         let mut targets = Targets::new(Selection::Cgroup("/sys/fs/cgroup/app".into()), 8);
         assert_eq!(targets.now(&kernel).unwrap(), [5, 7]);
+        // The folders of services, slices and containers have dots in their names.
+        for (name, pid) in [("app.slice/my-app@1.service", 20), ("lxc.payload.web", 21), ("memory.slice", 22)]
+        {
+            let below = root.path().join("sys/fs/cgroup/app").join(name);
+            std::fs::create_dir_all(&below).unwrap();
+            std::fs::write(below.join("cgroup.procs"), format!("{pid}\n")).unwrap();
+        }
+        std::fs::write(root.path().join("sys/fs/cgroup/app/app.slice/cgroup.procs"), "").unwrap();
+        assert_eq!(targets.now(&kernel).unwrap(), [5, 7, 20, 21, 22]);
+        for name in ["cgroup.procs", "memory.swap.max", "cpu.stat.local", "hugetlb.2MB.max", "irq.pressure"] {
+            assert!(is_interface(name), "{name} is no cgroup");
+        }
         std::fs::remove_dir_all(root.path().join("sys")).unwrap();
         assert!(targets.now(&kernel).is_err());
     }

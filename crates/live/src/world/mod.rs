@@ -233,6 +233,11 @@ impl World {
         !stale.is_empty()
     }
 
+    /// Whether a process under management has ended, and was waited for.
+    pub fn any_has_ended(&self) -> bool {
+        self.spaces().any(|space| !self.kernel.is_alive(&space.process))
+    }
+
     /// The processes under management.
     pub fn spaces(&self) -> impl Iterator<Item = &Space> {
         self.spaces.values()

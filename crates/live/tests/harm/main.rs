@@ -2,6 +2,7 @@
 //! call may fail, stop half way, or find its process ended.
 
 mod chaos;
+mod ended;
 mod first_look;
 mod orders;
 mod pause;
@@ -31,6 +32,21 @@ const FAST: TierId = TierId(0);
 const SLOW: TierId = TierId(1);
 /// Beside what programs use, so much of a node is kept free: a sixty-fourth.
 const KEPT: u64 = 64;
+
+/// What is written to a log, line by line.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
 
 fn two_nodes(fast: u64, slow: u64, seed: u64) -> Simulated {
     Simulated::new("two-nodes-6.12", &[fast, slow], 0, seed)

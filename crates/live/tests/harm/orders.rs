@@ -206,21 +206,6 @@ fn targets_that_end_before_the_first_look_end_the_engine() {
 
 // --- Whatever is ordered ---
 
-/// What is written to a log, line by line.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl std::io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 #[test]
 fn a_dry_run_says_which_pages_would_go_where_and_moves_none() {
     let (kernel, _, fast, slow) = halves([1000, 1000], 8, &[]);

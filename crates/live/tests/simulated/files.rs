@@ -55,6 +55,12 @@ impl Files {
         self.0.keys().filter(move |path| path.starts_with(folder))
     }
 
+    /// The processes that DAMON is to watch.
+    pub fn targets(&self) -> impl Iterator<Item = u32> {
+        let targets = self.below(KDAMONDS.as_ref()).filter(|path| path.ends_with("pid_target"));
+        targets.filter_map(|path| self.0[path].trim().parse().ok())
+    }
+
     pub fn list(&self, path: &Path) -> io::Result<Vec<String>> {
         let name = |file: &PathBuf| {
             let first = file.strip_prefix(path).ok()?.components().next()?;

@@ -44,7 +44,7 @@ const LEFT_OUT: u64 = 4;
 /// What is needed besides the program.
 #[derive(Debug)]
 pub struct Device {
-    plugin: PathBuf,
+    plugin: plugin::Plugin,
 }
 
 /// Finds Oclgrind and its plugin, and checks that no option is set that means nothing for a GPU.
@@ -119,10 +119,10 @@ pub fn start(
     shared.set_len(SHARED).map_err(failed("cannot write to a file"))?;
     let inherited = [theirs.as_raw_fd(), shared.as_raw_fd()];
     let mut command = Command::new(plugin::OCLGRIND);
-    command.arg("--plugins").arg(&device.plugin);
+    command.arg("--plugins").arg(&device.plugin.path);
     // The plugin sees the program's calls where the program is linked with it before Oclgrind, which puts itself first.
-    if plugin::can_be_preloaded(&device.plugin) {
-        command.args(["/bin/sh", "-c", PRELOADED]).arg(&device.plugin);
+    if plugin::can_be_preloaded(&device.plugin.path) {
+        command.args(["/bin/sh", "-c", PRELOADED]).arg(&device.plugin.path);
     }
     command.arg(&program.executable).args(&program.arguments[1..]);
     for (variable, number) in ["TERRACE_OPENCL_CHANNEL", "TERRACE_OPENCL_SHARED"].iter().zip(inherited) {

@@ -6,8 +6,10 @@
 use crate::RecordError;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use tempfile::TempDir;
 
 /// What is compiled, and what it includes.
 const SOURCES: [(&str, &str); 3] = [
@@ -36,20 +38,39 @@ pub fn version() -> Result<String, RecordError> {
     Ok(line.unwrap_or("Oclgrind of unknown version").to_owned())
 }
 
-/// The plugin's file for this version, compiled where it has not been.
+/// The plugin's file, and its folder where it is of one recording alone and goes with it.
+#[derive(Debug)]
+pub struct Plugin {
+    pub path: PathBuf,
+    _folder: Option<TempDir>,
+}
+
+/// The plugin's file for this version. It is compiled where the user's cache does not have it, and for one recording alone
+/// where there is no cache that only this user and root can write: what is loaded from there acts as the user.
 ///
 /// # Errors
 /// It cannot be compiled: the message names the packages.
-pub fn compiled(version: &str) -> Result<PathBuf, RecordError> {
-    let folder = cache_folder();
+pub fn compiled(version: &str) -> Result<Plugin, RecordError> {
+    // SAFETY: this call cannot fail.
+    let user = unsafe { libc::geteuid() };
+    let made = |folder: &PathBuf| fs::create_dir_all(folder).is_ok() && is_private(folder, user);
+    let (folder, own) = match cache_folder().filter(made) {
+        Some(folder) => (folder, None),
+        None => {
+            let failed =
+                |error| RecordError::Io { what: "cannot make a folder for the plugin".to_owned(), error };
+            let own = tempfile::tempdir().map_err(failed)?;
+            (own.path().to_owned(), Some(own))
+        }
+    };
     let mut hasher = DefaultHasher::new();
     (SOURCES, FLAGS, version).hash(&mut hasher);
     let path = folder.join(format!("opencl-{:016x}.so", hasher.finish()));
-    if path.is_file() {
-        return Ok(path);
+    let plugin = Plugin { path: path.clone(), _folder: own };
+    if path.is_file() && is_private(&path, user) {
+        return Ok(plugin);
     }
     let failed = |error| RecordError::Io { what: format!("cannot write {}", path.display()), error };
-    fs::create_dir_all(&folder).map_err(failed)?;
     let work = tempfile::tempdir_in(&folder).map_err(failed)?;
     for (name, text) in SOURCES {
         fs::write(work.path().join(name), text).map_err(failed)?;
@@ -58,7 +79,21 @@ pub fn compiled(version: &str) -> Result<PathBuf, RecordError> {
     compile(&work.path().join(SOURCES[0].0), &built)?;
     // A name that appears at once: another recording may do the same.
     fs::rename(&built, &path).map_err(failed)?;
-    Ok(path)
+    Ok(plugin)
+}
+
+/// Whether nobody but `user` and root can change this file or folder, or put another in its place: it and all folders above
+/// it belong to one of them, others may not write into them, and it is no symbolic link. A folder above it may have the
+/// sticky bit, with which others cannot rename what is not theirs.
+fn is_private(path: &Path, user: u32) -> bool {
+    path.ancestors().enumerate().all(|(above, place)| {
+        let Ok(there) = fs::symlink_metadata(place) else { return false };
+        // Links above it are the system's or the user's own, as their owner is looked at.
+        let is_of_ours = there.uid() == user || there.uid() == 0;
+        let others_write = there.mode() & 0o022 != 0 && !there.is_symlink();
+        let is_sticky = above > 0 && there.mode() & libc::S_ISVTX != 0;
+        is_of_ours && (!others_write || is_sticky) && (above > 0 || !there.is_symlink())
+    })
 }
 
 fn compile(source: &Path, built: &Path) -> Result<(), RecordError> {
@@ -81,22 +116,49 @@ pub fn can_be_preloaded(plugin: &Path) -> bool {
     plugin.to_str().is_some_and(|path| !path.contains([' ', ':']))
 }
 
-/// The user's folder for what can be made again; a temporary one where there is none.
-fn cache_folder() -> PathBuf {
+/// The user's folder for what can be made again, if there is one.
+fn cache_folder() -> Option<PathBuf> {
     let absolute = |path: &PathBuf| path.is_absolute();
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(absolute);
     let home =
         || std::env::var_os("HOME").map(PathBuf::from).filter(absolute).map(|home| home.join(".cache"));
-    // SAFETY: this call cannot fail.
-    let user = unsafe { libc::geteuid() };
-    cache
-        .or_else(home)
-        .map_or_else(|| std::env::temp_dir().join(format!("terrace-{user}")), |cache| cache.join("terrace"))
+    cache.or_else(home).map(|cache| cache.join("terrace"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_others_could_replace_is_not_loaded() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("terrace");
+        fs::create_dir(&folder).unwrap();
+        let file = folder.join("x.so");
+        fs::write(&file, "").unwrap();
+        let user = fs::metadata(&file).unwrap().uid();
+        let with = |path: &Path, mode: u32| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+            let found = is_private(&file, user);
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+            found
+        };
+        assert!(is_private(&file, user) && with(&file, 0o644));
+        assert!(!with(&file, 0o775) && !with(&file, 0o646) && !with(&folder, 0o777));
+        assert!(with(place.path(), 0o1777), "a folder above it may be sticky, as /tmp is");
+        assert!(!with(place.path(), 0o777));
+        let link = folder.join("link.so");
+        symlink(&file, &link).unwrap();
+        assert!(!is_private(&link, user) && !is_private(&folder.join("none"), user));
+        // Nobody's is neither the user's nor root's.
+        if user == 0 {
+            std::os::unix::fs::chown(&file, Some(65534), None).unwrap();
+            assert!(!is_private(&file, user) && is_private(&file, 65534));
+        } else {
+            assert!(!is_private(&file, user + 1));
+        }
+    }
 
     #[test]
     fn paths_that_the_loader_would_part_are_not_preloaded() {

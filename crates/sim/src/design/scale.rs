@@ -9,8 +9,8 @@ pub const LARGEST_SCALE: u32 = 16;
 
 impl Design {
     /// This design with tier capacities, reserved memory, TLB and page-walk cache entries, the last-level cache, a GPU's
-    /// TLBs and the slices of its second level, the policy's periods and amounts and the period of samples divided by
-    /// `scale`. Latencies, bandwidths, private caches, which those of SMs are too, and cores stay. What does not divide is
+    /// TLBs, the slices of its second level, its client cache and its remote directory, the policy's periods and amounts
+    /// and the period of samples divided by `scale`. Latencies, bandwidths, private caches, which those of SMs are too, and cores stay. What does not divide is
     /// rounded up to whole sets.
     ///
     /// Errors: a scale outside 1 to [`LARGEST_SCALE`].
@@ -63,6 +63,9 @@ impl Design {
             let set = u64::from(gpu.l2.ways) * GPU_LINE;
             gpu.l2.capacity = Bytes((gpu.l2.capacity.0 / u64::from(scale)).next_multiple_of(set));
         }
+        if let Some(coherence) = &mut design.coherence {
+            coherence.scale(scale);
+        }
         Ok(design)
     }
 
@@ -106,6 +109,21 @@ mod tests {
         assert_eq!(of("tier.dram.capacity"), Some("12 GiB"));
         assert_eq!((of("translation.l2.array.0.entries"), of("cache.l2.capacity")), (Some("96"), None));
         assert_eq!(design.scaled_parameters(1).unwrap(), []);
+    }
+
+    #[test]
+    fn what_holds_lines_for_a_gpu_s_coherence_is_scaled_by_hand() {
+        let design = Library::embedded().design("selective-cc", None, &[]).unwrap().design;
+        let small = design.scaled(16).unwrap().coherence.unwrap();
+        assert_eq!(small.client_cache.capacity, Bytes(512 * 1024 / 16));
+        assert_eq!(small.remote_directory.entries, 65536 / 16);
+        let mut odd = design.coherence.unwrap();
+        odd.client_cache.capacity = Bytes(3 * 8 * 128);
+        (odd.remote_directory.entries, odd.remote_directory.bucket) = (24, 3);
+        odd.scale(5);
+        assert_eq!(odd.client_cache.capacity, Bytes(8 * 128), "one set");
+        assert_eq!(odd.remote_directory.entries, 6, "two buckets of three hold the least number of entries");
+        odd.validate().unwrap();
     }
 
     #[test]

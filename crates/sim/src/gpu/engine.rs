@@ -126,6 +126,13 @@ fn refuse(design: &Design, options: &Options) -> Result<(), String> {
              a GPU is gpu.tlb: at gpu.tlb.miss_latency = \"0 cycles\" its translation is free"
         ));
     }
+    let coherence = &design.translation.coherence;
+    if coherence != "software" {
+        return Err(format!(
+            "translation.coherence: \"{coherence}\" is of the TLBs of cores, which are not simulated beside a GPU; the GPU's drop \
+             what has changed as \"software\" has it"
+        ));
+    }
     if design.os.pages != PagePolicy::Base {
         return Err(
             "os.pages: the GPU's TLBs hold pages of 4 KiB alone; use os.pages = \"4k\", or --machine names one without a GPU"

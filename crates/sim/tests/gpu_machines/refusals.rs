@@ -28,6 +28,10 @@ fn translation_that_no_gpu_has_is_refused() {
             "{design}: {said}"
         );
     }
+    for design in ["ideal-coherence", "hatric"] {
+        let said = refused(design, Options::default());
+        assert!(said.contains("translation.coherence: \""), "{design}: {said}");
+    }
     let said = refused("virtual-4k", Options::default());
     assert!(said.contains("a GPU in a virtual machine is not simulated"), "{said}");
     let said = refused("native-2m", Options::default());

@@ -8,8 +8,6 @@ use crate::periods::{self, FEW_PERIODS};
 use crate::tiers;
 use terrace_report::RunRecord;
 
-/// Where the last-level cache holds one in so many bytes of what is resident, it matters little where they lie.
-const SMALL_IN_CACHES: u64 = 2;
 /// Share of the cycles in the operating system from which the run is mostly its beginning.
 const SETTING_UP: f64 = 0.25;
 
@@ -37,16 +35,8 @@ impl Question<'_> {
                 names.join(", "),
             ));
         }
-        let llc = self.all_fast.design.design.cache.llc.capacity.0;
-        let resident = tiers::peak_resident(&all_fast.stats);
-        if resident <= SMALL_IN_CACHES * llc {
-            remarks.push(format!(
-                "Small: the last-level cache holds {} and the program {}, so it matters little where the memory lies. That says \
-                 nothing of the program with more data.",
-                figures::readable(llc),
-                figures::readable(resident),
-            ));
-        }
+        let small = tiers::small_in_caches(&self.all_fast.design.design, &all_fast.stats);
+        remarks.extend(small.map(|small| format!("Small: {small}.")));
         let in_system = all_fast.cycle_share("os").unwrap_or(0.0);
         if in_system >= SETTING_UP {
             remarks.push(format!(

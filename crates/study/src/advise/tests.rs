@@ -96,3 +96,26 @@ fn the_headline_says_faster_and_slower_and_where_nothing_can_be_slow() {
         says(&priced, said);
     }
 }
+
+#[test]
+fn what_is_advised_is_the_first_row() {
+    let mut advice = advice(0.5, 0.02, None);
+    for (name, share) in [("nimble", 0.495), ("tpp", 0.75), ("ambix", 0.5)] {
+        let answer =
+            Placement { policy: name.to_owned(), slow_share: 1.0 - share, ..advice.advice.clone().unwrap() };
+        advice.policies.push(PolicyAdvice {
+            policy: name.to_owned(),
+            answer: Some(answer),
+            too_small_share: 0.0,
+            too_small_slowdown: None,
+            copied_bytes: None,
+            period_seconds: None,
+            periods: None,
+            refused: None,
+        });
+    }
+    let text = advice.to_text();
+    let rows = text.lines().skip_while(|line| !line.starts_with("policy")).skip(1).take(3);
+    let names: Vec<&str> = rows.filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(names, ["ambix", "nimble", "tpp"], "{text}");
+}

@@ -77,6 +77,9 @@ fn table(advice: &MemoryAdvice) -> String {
         policy.answer.as_ref().map_or(f64::INFINITY, |answer| answer.cost.unwrap_or(1.0 - answer.slow_share))
     };
     order.sort_by(|a, b| expense(a).total_cmp(&expense(b)));
+    // What is advised comes first: another may need as little, or seem to in a run too short to judge it.
+    let advised = advice.advice.as_ref().map(|best| best.policy.as_str());
+    order.sort_by_key(|policy| Some(policy.policy.as_str()) != advised);
     let none = || "-".to_owned();
     for policy in order {
         let PolicyAdvice { policy: name, answer, too_small_slowdown, copied_bytes, periods, refused, .. } =

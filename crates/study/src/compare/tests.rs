@@ -44,6 +44,25 @@ fn policies_are_compared_on_a_machine_with_a_gpu() {
 }
 
 #[test]
+fn inputs_that_the_caches_hold_are_called_small() {
+    let compare = |llc: &str, bytes: &str| {
+        let policies = Comparison::new::<&str>([]).policies(["nimble"]).fast_shares([0.5]);
+        let sized = policies.machine("zen4-cxl").set("cache.llc.capacity", llc).intervals(false);
+        let input = Input::workload(&format!("gups,bytes={bytes},updates=2000")).unwrap();
+        sized.input(input).run(&Silent).unwrap().comparison
+    };
+    let says = |found: &terrace_report::Comparison| {
+        found
+            .runs
+            .iter()
+            .filter(|run| run.notes.iter().any(|note| note.starts_with("the last-level cache holds")))
+            .count()
+    };
+    assert_eq!(says(&compare("4 MiB", "4 MiB")), 3, "all of first-touch, nimble and all-fast");
+    assert_eq!(says(&compare("2 MiB", "16 MiB")), 0);
+}
+
+#[test]
 fn parts_that_machines_with_and_without_a_gpu_cover_are_named() {
     let compare = || Comparison::new(["native-4k", "gpu-local"]);
     let notes = |found: &terrace_report::Comparison, at: usize| found.runs[at].notes.join("\n");

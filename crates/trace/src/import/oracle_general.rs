@@ -46,7 +46,10 @@ impl OracleGeneral {
         let (records, _) = start.as_chunks::<RECORD_BYTES>();
         let records = &records[..records.len().min(RECOGNISED_BY)];
         let mut time = 0;
+        // Numbers of 64 bits have bytes that no text has.
+        let is_text = start.iter().all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace());
         !records.is_empty()
+            && !is_text
             && records.iter().zip(1..).all(|(bytes, number)| {
                 let record = record(bytes);
                 let before = std::mem::replace(&mut time, record.time);

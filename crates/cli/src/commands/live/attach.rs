@@ -9,12 +9,13 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 use terrace_live::control::{self, Control};
 use terrace_live::kernel::Linux;
-use terrace_live::targets::{self, FirstLook, Selection};
+use terrace_live::systemd::{Notifier, Systemctl};
+use terrace_live::targets::{self, FirstLook, Named};
 
 const EXAMPLES: &str = "\
 Examples:
   sudo terrace attach --tree $(pidof redis-server)
-  sudo terrace attach --cgroup /sys/fs/cgroup/system.slice/redis.service
+  sudo terrace attach --service redis-server
   sudo terrace attach --pid 4711 --policy nimble --limit dram=2GiB
   sudo terrace attach --pid 4711 --dry-run -v --seconds 60
   sudo terrace attach --cgroup /sys/fs/cgroup/jobs --policy damon --offload
@@ -27,10 +28,12 @@ While it runs:
 /// Manage the memory of running processes with a policy
 ///
 /// The processes are neither stopped nor changed. They are followed through
-/// fork, exec and exit; when all have ended, so does Terrace.
+/// fork, exec and exit; when all have ended, so does Terrace. A service manager
+/// that waits for it (NOTIFY_SOCKET) is told when the management has begun.
 #[derive(Debug, Args)]
-#[command(after_long_help = EXAMPLES)]
-#[command(group(clap::ArgGroup::new("targets").required(true).args(["pid", "tree", "cgroup"])))]
+#[command(after_long_help = EXAMPLES, override_usage = "terrace attach [OPTIONS] <--pid|--tree|--service|--cgroup> <TARGET>")]
+#[command(group(clap::ArgGroup::new("targets").required(true).args(["pid", "tree", "service", "cgroup"])))]
+#[command(group(clap::ArgGroup::new("groups").args(["service", "cgroup"])))]
 pub struct Arguments {
     /// This process alone. Repeatable
     #[arg(long, value_name = "PID", help_heading = "Targets")]
@@ -40,6 +43,11 @@ pub struct Arguments {
     #[arg(long, value_name = "PID", help_heading = "Targets")]
     tree: Vec<u32>,
 
+    /// All processes of a service of systemd, by the name that systemctl takes:
+    /// aliases, instances of templates, slices
+    #[arg(long, value_name = "NAME", help_heading = "Targets")]
+    service: Option<String>,
+
     /// All processes of a cgroup (version 2) and of those below it, by its
     /// folder
     #[arg(long, value_name = "FOLDER", help_heading = "Targets")]
@@ -48,7 +56,7 @@ pub struct Arguments {
     /// Let the kernel carry out the policy by itself, as schemes of DAMON (Linux
     /// 6.11): for `damon`, on a cgroup. Terrace switches them on and off and
     /// counts what they move
-    #[arg(long, requires = "cgroup")]
+    #[arg(long, requires = "groups")]
     offload: bool,
 
     /// Stop after so many seconds
@@ -59,46 +67,18 @@ pub struct Arguments {
     options: LiveOptions,
 }
 
-impl Arguments {
-    /// The targets in a few words, for the report.
-    fn targets(&self) -> String {
-        let pids = |pids: &[u32]| pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
-        match &self.cgroup {
-            Some(folder) => folder.file_name().unwrap_or(folder.as_os_str()).to_string_lossy().into_owned(),
-            None if self.pid.is_empty() => format!("tree of {}", pids(&self.tree)),
-            None => format!("process {}", pids(&self.pid)),
-        }
-    }
-}
-
 /// Carries out the subcommand.
 pub fn run(arguments: Arguments) -> CommandResult {
+    let mut manager = Notifier::from_environment();
+    manager.describe("setting up");
+    manage(&arguments, &mut manager).inspect_err(|failure| manager.describe(&failure.message()))
+}
+
+fn manage(arguments: &Arguments, manager: &mut Notifier) -> CommandResult {
     let options = &arguments.options;
-    for pid in arguments.pid.iter().chain(&arguments.tree) {
-        if !PathBuf::from(format!("/proc/{pid}")).exists() {
-            return Err(Failure::usage(format!("there is no process {pid}")));
-        }
-        if let Some(why) = targets::names_a_thread(&Linux, *pid) {
-            return Err(Failure::usage(why));
-        }
-    }
-    // In a tree the root may have no memory while its children have all of it.
-    for pid in &arguments.pid {
-        if let Some(why) = targets::without_memory(&Linux, *pid) {
-            return Err(Failure::usage(format!("process {pid} has no memory to manage: {why}")));
-        }
-    }
-    let selection = match (&arguments.cgroup, arguments.pid.is_empty()) {
-        (Some(folder), _) => {
-            if !folder.join("cgroup.procs").exists() {
-                let folder = folder.display();
-                return Err(Failure::usage(format!("{folder} is no cgroup; they lie below /sys/fs/cgroup")));
-            }
-            Selection::Cgroup(folder.clone())
-        }
-        (None, false) => Selection::Processes(arguments.pid.clone()),
-        (None, true) => Selection::Trees(arguments.tree.clone()),
-    };
+    let Arguments { service, cgroup, pid, tree, .. } = arguments;
+    let named = Named { service: service.as_deref(), cgroup: cgroup.as_deref(), processes: pid, trees: tree };
+    let selection = named.selection(&Linux, &Systemctl::default())?;
     let mut session = options.session(selection.clone(), Helped::default(), arguments.offload)?;
     let control = Control::from_signals()?;
     let stop = control.stop.clone();
@@ -106,18 +86,25 @@ pub fn run(arguments: Arguments) -> CommandResult {
     let mut watch = options.watch(&session, &control, arguments.seconds)?;
     let mut looked = false;
     control::run(&mut session.engine, &control, None, None, |engine| {
-        watch.turn(engine);
+        let status = watch.turn(engine);
         if !std::mem::replace(&mut looked, true) {
             match targets::first_look(&selection, engine) {
-                FirstLook::Managed => {}
-                FirstLook::Warning(what) => progress::note(&what),
+                FirstLook::Managed => manager.ready(None),
+                FirstLook::Warning(what) => {
+                    progress::warn(&what);
+                    manager.ready(Some(&what));
+                }
                 FirstLook::Nothing => stop.store(true, Ordering::Relaxed),
             }
+        }
+        if let Some(status) = status {
+            manager.update(&status);
         }
         if end.is_some_and(|end| Instant::now() >= end) {
             stop.store(true, Ordering::Relaxed);
         }
     });
+    manager.stopping();
     super::end(&mut session);
     if !looked {
         return Err(Failure::run("stopped before any process was looked at"));
@@ -125,5 +112,5 @@ pub fn run(arguments: Arguments) -> CommandResult {
     if session.engine.world().counters().adopted == 0 {
         return Err(Failure::run(targets::nothing_managed(&Linux, &selection)));
     }
-    super::conclude(options, &session, &watch, &arguments.targets())
+    super::conclude(options, &session, &watch, &selection.in_words())
 }

@@ -18,8 +18,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use terrace_hints::Hints;
+use terrace_live::bounds::{self, Share};
 use terrace_live::control::Control;
-use terrace_live::engine::{Engine, Limits};
+use terrace_live::engine::{Engine, Limits, summary};
 use terrace_live::facts::Facts;
 use terrace_live::folder::Folder;
 use terrace_live::help::Trackers;
@@ -27,7 +28,7 @@ use terrace_live::journal;
 use terrace_live::kernel::{Kernel, Linux};
 use terrace_live::server::{self, Server};
 use terrace_live::session::{Config, Session};
-use terrace_live::status::{Board, Reporter};
+use terrace_live::status::{Board, Reporter, Status};
 use terrace_live::structures::Structures;
 use terrace_live::targets::Selection;
 use terrace_live::world::Managed;
@@ -52,12 +53,12 @@ pub struct LiveOptions {
     pub seed: u64,
 
     /// Most memory of the targets in a tier, such as dram=4GiB. Repeatable
-    #[arg(long = "limit", value_name = "TIER=SIZE", value_parser = parse_limit, help_heading = "Bounds")]
+    #[arg(long = "limit", value_name = "TIER=SIZE", value_parser = bounds::limit, help_heading = "Bounds")]
     pub limits: Vec<(String, Bytes)>,
 
     /// Processor time for Terrace itself, as a share of one core; `none` for
     /// no bound
-    #[arg(long, value_name = "SHARE", default_value = "3%", value_parser = parse_share, help_heading = "Bounds")]
+    #[arg(long, value_name = "SHARE", default_value = "3%", help_heading = "Bounds")]
     pub cpu: Share,
 
     /// Most bytes to move per second, such as 200MiB
@@ -66,7 +67,7 @@ pub struct LiveOptions {
 
     /// Stop moving pages while tasks lose more than this share of their time
     /// waiting for memory (pressure-stall information); `none` for no guard
-    #[arg(long, value_name = "SHARE", default_value = "10%", value_parser = parse_share, help_heading = "Bounds")]
+    #[arg(long, value_name = "SHARE", default_value = "10%", help_heading = "Bounds")]
     pub pressure: Share,
 
     /// Most regions that DAMON watches. With fewer pages than that each page is
@@ -102,27 +103,6 @@ pub struct LiveOptions {
 
     #[command(flatten)]
     pub results: ResultOptions,
-}
-
-/// A share; none for no bound.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Share(Option<f64>);
-
-fn parse_share(text: &str) -> Result<Share, String> {
-    if text == "none" {
-        return Ok(Share(None));
-    }
-    let (number, unit) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 100.0));
-    match number.trim().parse::<f64>() {
-        Ok(share) if share.is_finite() && share > 0.0 => Ok(Share(Some(share / unit))),
-        _ => Err(format!("\"{text}\" is not a share above 0, such as 3% or 0.03, nor `none`")),
-    }
-}
-
-fn parse_limit(text: &str) -> Result<(String, Bytes), String> {
-    let (tier, size) =
-        text.split_once('=').ok_or_else(|| format!("\"{text}\" is not TIER=SIZE, such as dram=4GiB"))?;
-    Ok((tier.trim().to_owned(), size.trim().parse().map_err(|error| format!("{error}"))?))
 }
 
 /// How a command that is launched helps.
@@ -226,11 +206,11 @@ impl LiveOptions {
 }
 
 impl Watch {
-    /// The engine has done a turn.
-    fn turn(&mut self, engine: &Engine) {
-        if let Some(status) = self.reporter.turn(engine) {
-            self.timeline.add(&status);
-        }
+    /// The engine has done a turn. Returns a snapshot where one is due.
+    fn turn(&mut self, engine: &Engine) -> Option<Arc<Status>> {
+        let status = self.reporter.turn(engine)?;
+        self.timeline.add(&status);
+        Some(status)
     }
 }
 
@@ -253,28 +233,14 @@ struct Document<'a> {
 fn end(session: &mut Session) {
     session.engine.finish();
     let restored = session.journal.lock().map(|mut journal| journal.undo()).unwrap_or_default();
-    restored.left.iter().chain(&restored.failed).for_each(|line| progress::note(line));
+    restored.left.iter().chain(&restored.failed).for_each(|line| progress::warn(line));
 }
 
 /// Shows the result of a run in a few lines, and writes it as a document.
 fn conclude(options: &LiveOptions, session: &Session, watch: &Watch, input: &str) -> Result<(), Failure> {
     let Session { engine, policy: name, parameters, choices, .. } = session;
     let (statistics, notes) = engine.statistics();
-    let mib = |name: &str| format!("{:.1} MiB", statistics.number(name) * 4096.0 / f64::from(1 << 20));
-    let seconds = |name: &str| statistics.number(name) / 1e9;
-    let run_time = seconds("live.run_time");
-    // What Terrace took before it began to manage is no share of so short a time.
-    let share = match run_time >= 0.1 {
-        true => format!(" ({:.1} %)", 100.0 * seconds("live.cpu_time") / run_time),
-        false => String::new(),
-    };
-    progress::note(&format!(
-        "{name}: {} promoted, {} demoted, {} pieces failed; {:.2} s of processor time in {run_time:.1} s{share}",
-        mib("vmstat.pgpromote_success"),
-        mib("vmstat.pgdemote_policy"),
-        statistics.integer("vmstat.pgmigrate_fail"),
-        seconds("live.cpu_time"),
-    ));
+    progress::note(&summary(name, &statistics));
     if options.dry_run {
         progress::note(&format!(
             "dry run: {} pieces of orders were not carried out",

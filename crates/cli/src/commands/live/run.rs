@@ -229,7 +229,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
     let end = super::end_after(arguments.seconds);
     let Finished { code, runs_on } =
         control::run(&mut session.engine, &control, Some(&children), Some(pid), |engine| {
-            watch.turn(engine);
+            let _ = watch.turn(engine);
             if end.is_some_and(|end| Instant::now() >= end) {
                 stop.store(true, Ordering::Relaxed);
             }

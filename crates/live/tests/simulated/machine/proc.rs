@@ -46,6 +46,12 @@ impl Machine {
             program.pages.values_mut().for_each(|page| page.dirty = false);
             return Ok(());
         }
+        if path.ends_with("state")
+            && value == "on"
+            && self.files.targets().any(|pid| !self.processes.contains_key(&pid))
+        {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
         self.files.write(path, value)
     }
 }

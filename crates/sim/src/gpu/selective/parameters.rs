@@ -149,6 +149,17 @@ pub struct ReadOnlyParameters {
 }
 
 impl GpuCoherenceParameters {
+    /// Divides what holds lines, the client cache and the remote directory, by `scale`, rounded up to what can be built.
+    pub fn scale(&mut self, scale: u32) {
+        let (cache, directory) = (&mut self.client_cache, &mut self.remote_directory);
+        let set = u64::from(cache.ways) * GPU_LINE;
+        cache.capacity = Bytes((cache.capacity.0 / u64::from(scale)).next_multiple_of(set));
+        let buckets = (directory.entries / directory.bucket).div_ceil(scale).next_power_of_two();
+        // The least number of entries is the range's.
+        directory.entries =
+            directory.bucket * buckets.max(4_u32.div_ceil(directory.bucket).next_power_of_two());
+    }
+
     /// What types do not say, by key.
     ///
     /// # Errors

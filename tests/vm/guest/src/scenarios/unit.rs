@@ -10,6 +10,12 @@ use terrace_live::kernel::{Kernel, Linux};
 
 const SERVICE: &str = "verify.service";
 const UNIT: &str = "terrace@verify.service";
+/// The units of services that have other names than their control groups: an instance of a template, and an alias of the
+/// service above.
+const INSTANCE: &str = "terrace@my-app@1.service";
+const ALIAS: &str = "terrace@other.service";
+/// A unit that asks for DAMON, which the one above has.
+const REFUSED: &str = "terrace@my-app@2.service";
 const UNIT_FILE: &str = "/etc/systemd/system/terrace@.service";
 /// As `systemd-analyze security` rates units: 0 is safest, 10 has no sandbox.
 const EXPOSURE: f64 = 2.5;
@@ -26,6 +32,9 @@ pub fn run(checks: &mut Checks) -> Result<()> {
     let up = || Ok(nodes_of(&process, &memory)?.get(&0).copied().unwrap_or(0));
 
     systemctl(&["enable", "--now", UNIT])?;
+    // The command ends when Terrace has said that it manages.
+    let said = property("StatusText")?;
+    checks.that(said.starts_with("nimble: 1 process, "), "when it has started it manages", said);
     let came = until(up, |up| *up > 0)?;
     checks.that(came > 0, "the service's pages come to the fast tier", format!("{came} pages"));
     let first = property("MainPID")?;
@@ -78,6 +87,8 @@ pub fn run(checks: &mut Checks) -> Result<()> {
     let works = until(|| Ok(promoted().unwrap_or(0)), |bytes| *bytes > 0)?;
     checks.that(works > 0, "and works on", format!("{works} bytes promoted since"));
 
+    named(checks, process.pid)?;
+
     systemctl(&["stop", SERVICE])?;
     let said = text(SAID)?;
     checks.that(
@@ -88,11 +99,84 @@ pub fn run(checks: &mut Checks) -> Result<()> {
     let stopped = eventually(|| Ok(property("ActiveState")? == "inactive"))?;
     checks.that(stopped, "it ends with its service", property("ActiveState")?);
     checks.equal("orderly", property("Result")?.as_str(), "success");
+    let stopped = eventually(|| Ok(property_of(ALIAS, "ActiveState")? == "inactive"))?;
+    checks.that(stopped, "so does that of the alias", property_of(ALIAS, "ActiveState")?);
     checks.equal("left after it", restored()?, Vec::new());
     let log = text(LOG)?;
     let ends = log.lines().filter(|line| line.contains("of processor time")).count();
     checks.equal("summaries in its log", ends, 1);
+
+    systemctl(&["disable", UNIT])?;
+    systemctl(&["enable", ALIAS])?;
+    systemctl(&["start", SERVICE])?;
+    let begins = eventually(|| Ok(property_of(ALIAS, "ActiveState")? == "active"))?;
+    checks.that(begins, "enabled by the alias it begins with the service", property_of(ALIAS, "StatusText")?);
+    systemctl(&["stop", SERVICE])?;
     Ok(())
+}
+
+/// Services that are named otherwise than their control groups, what a start that fails says, and where the journal has it.
+/// `pid` is the process that the alias stands for.
+fn named(checks: &mut Checks, pid: u32) -> Result<()> {
+    for unit in ["systemd-journald.service", "my-app@1.service", "my-app@2.service"] {
+        systemctl(&["start", unit])?;
+    }
+    systemctl(&["start", INSTANCE])?;
+    let said = property_of(INSTANCE, "StatusText")?;
+    checks.that(said.starts_with("first-touch: 1 process, "), "an instance in a slice with a dash", said);
+    let [lines, warnings] = [journal(INSTANCE, "info")?, journal(INSTANCE, "warning")?];
+    let is_plain = !lines.contains("<6>");
+    checks.that(lines.contains("process joined") && is_plain, "its log is in the journal", &lines);
+    checks.equal("and nothing of it is a warning", warnings, String::new());
+
+    systemctl(&["start", ALIAS])?;
+    let lines = journal(ALIAS, "info")?;
+    let joined = lines.lines().filter(|line| line.contains("process joined")).collect::<Vec<_>>();
+    let is_it = joined.len() == 1 && joined[0].contains(&format!("pid={pid} "));
+    checks.that(is_it, "an alias stands for the service's process", lines);
+
+    let refused =
+        systemctl(&["enable", "--now", REFUSED]).map_or_else(|error| error.to_string(), |_| String::new());
+    let why = "DAMON is in use";
+    checks.that(refused.contains("failed"), "a start that fails is said to fail", refused);
+    let lines = journal(REFUSED, "err")?;
+    checks.that(
+        lines.contains(why) && !lines.contains("<3>"),
+        "the reason is an error in the journal",
+        lines,
+    );
+    let said = property_of(REFUSED, "StatusText")?;
+    checks.that(said.contains(why), "and what the unit's status shows", said);
+    systemctl(&["disable", "--now", REFUSED])?;
+
+    for (service, code, what) in [
+        ("absent", 2, "there is no service absent.service"),
+        ("my-app@3", 1, "my-app@3.service does not run (inactive, dead)"),
+        ("system-my\\x2dapp.slice", 0, "first-touch: 0.0 MiB promoted"),
+    ] {
+        let mut command = Command::new("terrace");
+        command.args(["attach", "--policy", "first-touch", "--seconds", "1", "--service", service]);
+        let output = command.output().context("terrace attach")?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        checks.that(
+            output.status.code() == Some(code) && said.contains(what),
+            format!("--service {service}"),
+            said,
+        );
+    }
+    systemctl(&["stop", "my-app@1.service", "my-app@2.service"])?;
+    let stopped = eventually(|| Ok(property_of(INSTANCE, "ActiveState")? == "inactive"))?;
+    checks.that(stopped, "the instance's ends with it", property_of(INSTANCE, "ActiveState")?);
+    Ok(())
+}
+
+/// What the journal has of a unit, of this priority or a higher one.
+fn journal(unit: &str, priority: &str) -> Result<String> {
+    let ask = |arguments: &[&str]| Command::new("journalctl").args(arguments).output().context("journalctl");
+    ask(&["--sync"])?;
+    let unit = format!("_SYSTEMD_UNIT={unit}");
+    let output = ask(&["--no-pager", "--quiet", "--output=cat", "--priority", priority, &unit])?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 fn systemctl(arguments: &[&str]) -> Result<String> {
@@ -105,7 +189,11 @@ fn systemctl(arguments: &[&str]) -> Result<String> {
 
 /// A property of the unit.
 fn property(name: &str) -> Result<String> {
-    systemctl(&["show", "--value", "--property", name, UNIT])
+    property_of(UNIT, name)
+}
+
+fn property_of(unit: &str, name: &str) -> Result<String> {
+    systemctl(&["show", "--value", "--property", name, unit])
 }
 
 /// The value that the service has printed in a `key=value` pair.
