@@ -9,6 +9,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
+use terrace_model::ContiguityPoint;
 use terrace_report::{WriteError, write_atomically};
 use terrace_sim::design::claims::RunNumbers;
 
@@ -30,6 +31,36 @@ struct Entry {
     cycles: u64,
     seconds: Exact,
     stats: ExactStats,
+    contiguity: Vec<Sample>,
+}
+
+/// A sample of contiguity.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Sample {
+    seconds: Exact,
+    regions: u64,
+    coverage_32: Exact,
+    coverage_128: Exact,
+}
+
+impl Sample {
+    fn of(point: &ContiguityPoint) -> Sample {
+        Sample {
+            seconds: Exact::of(point.seconds),
+            regions: point.regions,
+            coverage_32: Exact::of(point.coverage_32),
+            coverage_128: Exact::of(point.coverage_128),
+        }
+    }
+
+    fn point(&self) -> Option<ContiguityPoint> {
+        Some(ContiguityPoint {
+            seconds: self.seconds.value()?,
+            regions: self.regions,
+            coverage_32: self.coverage_32.value()?,
+            coverage_128: self.coverage_128.value()?,
+        })
+    }
 }
 
 impl Kept {
@@ -67,6 +98,7 @@ impl Kept {
             cycles: entry.cycles,
             seconds: entry.seconds.value()?,
             stats: entry.stats.into_stats()?,
+            contiguity: entry.contiguity.iter().map(Sample::point).collect::<Option<_>>()?,
         })
     }
 
@@ -84,6 +116,7 @@ impl Kept {
             cycles: numbers.cycles,
             seconds: Exact::of(numbers.seconds),
             stats: ExactStats::of(&numbers.stats),
+            contiguity: numbers.contiguity.iter().map(Sample::of).collect(),
         };
         let text = serde_json::to_vec(&entry).expect("plain data with string keys always serializes");
         write_atomically(&path, &text)
@@ -133,7 +166,13 @@ mod tests {
         let mut sizes = terrace_model::Histogram::default();
         sizes.record(5);
         stats.histogram("sizes", sizes, Unit::Bytes);
-        RunNumbers { accesses: 1, instructions: 2, cycles: u64::MAX, seconds: 1.0 / 3.0, stats }
+        let contiguity = vec![ContiguityPoint {
+            seconds: 0.1,
+            regions: 7,
+            coverage_32: 0.1 + 0.2,
+            coverage_128: 1.0 / 3.0,
+        }];
+        RunNumbers { accesses: 1, instructions: 2, cycles: u64::MAX, seconds: 1.0 / 3.0, stats, contiguity }
     }
 
     #[test]

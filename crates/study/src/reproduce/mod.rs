@@ -456,6 +456,7 @@ fn run_one(run: &Open, stop: &Stop, accesses: &Arc<AtomicU64>) -> Result<Option<
         cycles: outcome.cycles,
         seconds: outcome.seconds_simulated,
         stats: outcome.stats,
+        contiguity: outcome.contiguity,
     }))
 }
 

@@ -11,16 +11,23 @@
 //! | `max_each mean_each (series)` | of a series with a star: one number for each point, over what the star stands for |
 //! | `above(series, number)` | the share of the series' numbers that are larger |
 //! | `at(series, point)` | the value at one point, a number or a name |
+//! | `over_time(run.contiguity.coverage_128)` | what was sampled over a run: a series whose points are shares of its time |
+//! | `since(series, point) until(series, point)` | the numbers from a point on, or up to it; both have the point itself |
+//! | `last(series)` | the number at the last point |
+//! | `first_above(series, limit)` | the first point at which the number is larger; infinite where none is |
 //! | `a < b < c`, `a > b` | the claim that the order holds, at every point where series are compared |
 //!
 //! Metrics: `seconds`, `cycles`, `accesses`, `instructions`, `throughput` (accesses per second), or the full name of a
 //! statistic, such as `walk.memory_refs`; of a histogram that is how many values it has, with `.mean` or `.max` behind it
-//! those of the values.
+//! those of the values. What is sampled over time is in [`super::over_time`].
 
 mod series;
 
-use series::{above, at, each, pointwise};
+use series::{above, at, each, first_above, part, pointwise};
 use std::fmt;
+
+/// Reads a metric of a run: its names and when. Errors: what is missing.
+pub type Read<'a> = dyn Fn(&str, &str, When) -> Result<Value, String> + 'a;
 
 /// A parsed expression.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,6 +40,8 @@ pub enum Expression {
         run: String,
         /// What to read of it.
         metric: String,
+        /// Whether that is one number or a series.
+        when: When,
     },
     /// The name of a point, which only `at` takes.
     Point(String),
@@ -44,6 +53,15 @@ pub enum Expression {
     Call(Function, Vec<Expression>),
     /// A chain of at least two terms, each smaller (or each larger) than the next.
     Order(Vec<Expression>, Direction),
+}
+
+/// When a metric of a run is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// Once, at the end.
+    AtEnd,
+    /// At every sample.
+    OverTime,
 }
 
 /// Arithmetic.
@@ -78,6 +96,7 @@ pub enum Reduction {
     Geomean,
     Argmax,
     Argmin,
+    Last,
 }
 
 /// Functions of series.
@@ -90,9 +109,24 @@ pub enum Function {
     OfEach(Reduction),
     Above,
     At,
+    FirstAbove,
+    Since,
+    Until,
 }
 
-const FUNCTIONS: [(&str, Function); 10] = [
+impl Function {
+    fn arguments(self) -> usize {
+        match self {
+            Function::OfAll(_) | Function::OfEach(_) => 1,
+            Function::Above | Function::At | Function::FirstAbove | Function::Since | Function::Until => 2,
+        }
+    }
+}
+
+/// Gives a metric its samples over time: no function of a series, as it decides what is read.
+const OVER_TIME: &str = "over_time";
+
+const FUNCTIONS: [(&str, Function); 14] = [
     ("max", Function::OfAll(Reduction::Max)),
     ("min", Function::OfAll(Reduction::Min)),
     ("mean", Function::OfAll(Reduction::Mean)),
@@ -103,6 +137,10 @@ const FUNCTIONS: [(&str, Function); 10] = [
     ("mean_each", Function::OfEach(Reduction::Mean)),
     ("above", Function::Above),
     ("at", Function::At),
+    ("last", Function::OfAll(Reduction::Last)),
+    ("first_above", Function::FirstAbove),
+    ("since", Function::Since),
+    ("until", Function::Until),
 ];
 
 /// What the label of a number has between the point and what a star stands for: no point has it.
@@ -297,7 +335,7 @@ impl Parser<'_> {
                         name.split_once('.').filter(|(_, metric)| !metric.is_empty()).ok_or_else(|| {
                             format!("\"{name}\" is neither defined nor a run's metric such as read.seconds")
                         })?;
-                    Expression::Metric { run: run.to_owned(), metric: metric.to_owned() }
+                    Expression::Metric { run: run.to_owned(), metric: metric.to_owned(), when: When::AtEnd }
                 }
             },
             other => return Err(format!("found {other} where a number or a name was expected")),
@@ -307,7 +345,15 @@ impl Parser<'_> {
     }
 
     fn call(&mut self, name: &str) -> Result<Expression, String> {
-        let names: Vec<_> = FUNCTIONS.iter().map(|(name, _)| *name).collect();
+        if name == OVER_TIME {
+            self.at += 1;
+            let Expression::Metric { run, metric, .. } = self.sum()? else {
+                return Err("over_time takes what a run samples, such as read.contiguity.coverage_128".into());
+            };
+            self.close()?;
+            return Ok(Expression::Metric { run, metric, when: When::OverTime });
+        }
+        let names: Vec<_> = FUNCTIONS.iter().map(|(name, _)| *name).chain([OVER_TIME]).collect();
         let function = FUNCTIONS.iter().find(|(known, _)| *known == name).map(|(_, function)| *function);
         let function = function.ok_or_else(|| {
             format!("unknown function \"{name}\"{}", super::super::error::suggestion(name, &names))
@@ -327,7 +373,7 @@ impl Parser<'_> {
             arguments.push(argument);
         }
         self.close()?;
-        let wanted = if matches!(function, Function::At | Function::Above) { 2 } else { 1 };
+        let wanted = function.arguments();
         if arguments.len() != wanted {
             return Err(format!("{name} takes {wanted} arguments, not {}", arguments.len()));
         }
@@ -347,15 +393,15 @@ impl Parser<'_> {
 }
 
 impl Expression {
-    /// What it reads: names of runs with metrics of theirs, each pair once.
-    pub fn metrics(&self) -> Vec<(&str, &str)> {
-        fn gather<'a>(expression: &'a Expression, metrics: &mut Vec<(&'a str, &'a str)>) {
+    /// What it reads: names of runs with metrics of theirs, each once.
+    pub fn metrics(&self) -> Vec<(&str, &str, When)> {
+        fn gather<'a>(expression: &'a Expression, metrics: &mut Vec<(&'a str, &'a str, When)>) {
             match expression {
                 Expression::Number(_) | Expression::Point(_) => {}
-                Expression::Metric { run, metric } => {
-                    let pair = (run.as_str(), metric.as_str());
-                    if !metrics.contains(&pair) {
-                        metrics.push(pair);
+                Expression::Metric { run, metric, when } => {
+                    let one = (run.as_str(), metric.as_str(), *when);
+                    if !metrics.contains(&one) {
+                        metrics.push(one);
                     }
                 }
                 Expression::Negated(inner) => gather(inner, metrics),
@@ -373,12 +419,12 @@ impl Expression {
         metrics
     }
 
-    /// The value, with `metric(run, name)` giving those of the runs. Errors: a missing run or statistic, series over
+    /// The value, with `metric(run, name, when)` giving those of the runs. Errors: a missing run or statistic, series over
     /// different points, an order (which has no value).
-    pub fn value(&self, metric: &dyn Fn(&str, &str) -> Result<Value, String>) -> Result<Value, String> {
+    pub fn value(&self, metric: &Read<'_>) -> Result<Value, String> {
         match self {
             Expression::Number(number) => Ok(Value::Number(*number)),
-            Expression::Metric { run, metric: name } => metric(run, name),
+            Expression::Metric { run, metric: name, when } => metric(run, name, *when),
             Expression::Point(point) => Err(format!("the point \"{point}\" has no value")),
             Expression::Negated(inner) => pointwise(&Value::Number(0.0), &inner.value(metric)?, |a, b| a - b),
             Expression::Binary(left, operator, right) => {
@@ -397,14 +443,26 @@ impl Expression {
                         return Err("a function of a series was given one number".into());
                     }
                 };
+                let number = |of: &str| match arguments[1].value(metric)? {
+                    Value::Number(number) => Ok(number),
+                    Value::Series(_) => Err(format!("{of}, not a series")),
+                };
                 match function {
                     Function::OfAll(reduction) => reduction.of(&series).map(Value::Number),
                     Function::OfEach(reduction) => each(&series, *reduction),
                     Function::At => at(&series, &arguments[1], metric).map(Value::Number),
-                    Function::Above => match arguments[1].value(metric)? {
-                        Value::Number(limit) => Ok(Value::Number(above(&series, limit))),
-                        Value::Series(_) => Err("above() takes one limit, not a series".into()),
-                    },
+                    Function::Above => Ok(Value::Number(above(&series, number("above() takes one limit")?))),
+                    Function::FirstAbove => {
+                        first_above(&series, number("first_above() takes one limit")?).map(Value::Number)
+                    }
+                    Function::Since => {
+                        let start = number("since() takes one point")?;
+                        part(&series, |point| point >= start)
+                    }
+                    Function::Until => {
+                        let end = number("until() takes one point")?;
+                        part(&series, |point| point <= end)
+                    }
                 }
             }
             Expression::Order(..) => Err("an order has no value".into()),
@@ -412,10 +470,7 @@ impl Expression {
     }
 
     /// For an order: whether it holds at every point, and the values of its terms.
-    pub fn order(
-        &self,
-        metric: &dyn Fn(&str, &str) -> Result<Value, String>,
-    ) -> Result<Option<(bool, Vec<Value>)>, String> {
+    pub fn order(&self, metric: &Read<'_>) -> Result<Option<(bool, Vec<Value>)>, String> {
         let Expression::Order(terms, direction) = self else { return Ok(None) };
         let values = terms.iter().map(|term| term.value(metric)).collect::<Result<Vec<_>, _>>()?;
         let mut holds = true;

@@ -43,12 +43,13 @@
 
 mod expression;
 mod like;
+mod over_time;
 mod run_key;
 #[cfg(test)]
 mod tests;
 mod verdict;
 
-pub use expression::{Direction, Expression, Function, Operator, Reduction, Value};
+pub use expression::{Direction, Expression, Function, Operator, Reduction, Value, When};
 pub use run_key::RunKey;
 pub use verdict::{Row, Verdict, evaluate};
 
@@ -59,7 +60,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
-use terrace_model::Stats;
+use terrace_model::{ContiguityPoint, Stats};
 
 /// What a claim says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,6 +91,8 @@ pub struct RunNumbers {
     pub seconds: f64,
     /// All statistics.
     pub stats: Stats,
+    /// How contiguous memory was over time, where that was sampled.
+    pub contiguity: Vec<ContiguityPoint>,
 }
 
 /// A published number: one, or one per point.
@@ -361,12 +364,13 @@ fn claim(
 ) -> Result<Claim, (&'static str, String)> {
     let expression = expression::parse(&table.expression, &|name| definitions.get(name).cloned())
         .map_err(|message| ("expression", message))?;
-    for (run, _) in expression.metrics() {
+    for (run, ..) in expression.metrics() {
         if !runs.contains_key(run) {
             let names: Vec<_> = runs.keys().collect();
             return Err(("expression", format!("there is no run \"{run}\"{}", suggestion(run, &names))));
         }
     }
+    over_time::check(&expression, runs).map_err(|message| ("expression", message))?;
     let tolerance = table.tolerance.as_ref().map(read_tolerance).transpose();
     let tolerance = tolerance.map_err(|message| ("tolerance", message))?;
     let mean_tolerance = match table.mean_tolerance.as_ref().map(read_tolerance) {
@@ -439,7 +443,7 @@ impl Claim {
     /// The simulations of which the claim reads a metric with such a name.
     pub fn runs_with(&self, is_such: impl Fn(&str) -> bool) -> Vec<RunKey> {
         let mut keys = Vec::new();
-        for (run, _) in self.expression.metrics().into_iter().filter(|(_, metric)| is_such(metric)) {
+        for (run, ..) in self.expression.metrics().into_iter().filter(|(_, metric, _)| is_such(metric)) {
             for (_, key) in self.keys(run) {
                 if !keys.contains(&key) {
                     keys.push(key);

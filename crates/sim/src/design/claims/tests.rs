@@ -347,6 +347,64 @@ fn histograms_give_their_mean_and_their_largest_value() {
     assert_eq!(evaluate(by_id(&claims, "statistic"), &|_| Some(numbers.clone())).rows[0].ours, 9.0);
 }
 
+fn about(expression: &str, run: &str) -> Result<Vec<Claim>, DesignError> {
+    let text = SMALL.replace("one.walk.count / one.accesses", expression).replace("scale = 4", run);
+    parse(&text, "small.toml")
+}
+
+#[test]
+fn samples_over_time_lie_at_shares_of_the_run() {
+    let claims = about("last(until(over_time(one.contiguity.coverage_32), 0.5))", "whole = true").unwrap();
+    let claim = by_id(&claims, "statistic");
+    let point =
+        |seconds, coverage_32| ContiguityPoint { seconds, regions: 9, coverage_32, coverage_128: 1.0 };
+    let mut numbers = RunNumbers { seconds: 8.0, ..RunNumbers::default() };
+    let verdict = evaluate(claim, &|_| Some(numbers.clone()));
+    assert_eq!(
+        (verdict.evaluated, verdict.reason.as_str()),
+        (
+            false,
+            "the run has no samples of contiguity.coverage_32: set os.sample_contiguity to less than its time, 8.000 s"
+        )
+    );
+    numbers.contiguity = vec![point(2.0, 0.25), point(4.0, 0.5), point(6.0, 0.75)];
+    assert!(evaluate(claim, &|_| Some(numbers.clone())).holds);
+    numbers.seconds = 16.0;
+    assert_eq!(
+        evaluate(claim, &|_| Some(numbers.clone())).rows[0].ours,
+        0.75,
+        "all of it is in the first half"
+    );
+}
+
+#[test]
+fn what_cannot_be_sampled_is_refused_before_anything_runs() {
+    let known = "contiguity.regions, contiguity.coverage_32, contiguity.coverage_128";
+    let of_read = "at(read.seconds, 0) / max(over_time(read.contiguity.regions))";
+    for (expression, run, expected) in [
+        (
+            "max(over_time(one.contiguity.coverge_32))",
+            "whole = true",
+            format!(
+                "no run keeps contiguity.coverge_32 over time; did you mean \"contiguity.coverage_32\"? (there are: {known})"
+            ),
+        ),
+        (
+            "max(over_time(one.contiguity.regions))",
+            "scale = 4",
+            "over_time() needs the whole run: write whole = true in run.one".to_owned(),
+        ),
+        (of_read, "scale = 4", "over_time() needs the whole run: write whole = true in run.read".to_owned()),
+    ] {
+        let error = about(expression, run).unwrap_err().to_string();
+        assert_eq!(error, format!("small.toml:56: statistic: expression: {expected}"));
+    }
+    let whole = SMALL.replace("points = [0", "whole = true\npoints = [0");
+    let text = whole.replace("one.walk.count / one.accesses", of_read);
+    let error = parse(&text, "small.toml").unwrap_err().to_string();
+    assert!(error.ends_with("over_time() takes a run without points, and run.read has some"), "{error}");
+}
+
 /// The thesis's own numbers satisfy its claims: the tables were copied right and the expressions say what they should.
 #[test]
 fn the_iwb_claims_hold_for_the_published_table() {

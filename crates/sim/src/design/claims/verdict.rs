@@ -1,7 +1,7 @@
 //! Whether a claim holds, given the results of its runs.
 
-use super::expression::{Value, short, starred};
-use super::{Claim, Published, RunKey, RunNumbers, Tolerance};
+use super::expression::{Read, Value, When, short, starred};
+use super::{Claim, Published, RunKey, RunNumbers, Tolerance, over_time};
 use serde::Serialize;
 use terrace_model::Value as Recorded;
 
@@ -45,13 +45,14 @@ pub struct Verdict {
 
 /// Judges `claim` by the results that `results` gives. A run without result makes the claim not evaluated.
 pub fn evaluate(claim: &Claim, results: &dyn Fn(&RunKey) -> Option<RunNumbers>) -> Verdict {
-    let metric = |run: &str, name: &str| {
+    let metric = |run: &str, name: &str, when: When| {
         let mut series = Vec::new();
         for (point, key) in claim.keys(run) {
             let numbers = results(&key).ok_or_else(|| {
                 format!("the run of {} on {} with {} gave no result", key.design, key.machine, key.workload)
             })?;
             match name.split_once(".*.") {
+                _ if when == When::OverTime => return over_time::read(&numbers, name).map(Value::Series),
                 None => series.push((point, read_metric(&numbers, name)?)),
                 Some(around) => series.extend(
                     with_any_name(&numbers, around).map(|(name, value)| (starred(&point, name), value)),
@@ -119,7 +120,7 @@ fn of_histogram(numbers: &RunNumbers, name: &str) -> Option<f64> {
     }
 }
 
-fn judge(claim: &Claim, metric: &dyn Fn(&str, &str) -> Result<Value, String>) -> Result<Verdict, String> {
+fn judge(claim: &Claim, metric: &Read<'_>) -> Result<Verdict, String> {
     if let Some((holds, values)) = claim.expression.order(metric)? {
         let ours: Vec<_> = values.iter().map(Value::to_string).collect();
         let reason = if holds { String::new() } else { "the order is another".to_owned() };

@@ -1,6 +1,6 @@
 //! Arithmetic and functions of series.
 
-use super::{Expression, Reduction, STAR, Value};
+use super::{Expression, Read, Reduction, STAR, Value};
 
 /// Arithmetic number by number. Errors: two series with different points.
 pub(super) fn pointwise(
@@ -26,11 +26,7 @@ pub(super) fn pointwise(
 }
 
 /// The number of `series` at the point that `point` names.
-pub(super) fn at(
-    series: &[(String, f64)],
-    point: &Expression,
-    metric: &dyn Fn(&str, &str) -> Result<Value, String>,
-) -> Result<f64, String> {
+pub(super) fn at(series: &[(String, f64)], point: &Expression, metric: &Read<'_>) -> Result<f64, String> {
     let found = match point {
         Expression::Point(name) => series.iter().find(|(point, _)| point == name),
         number => match number.value(metric)? {
@@ -46,6 +42,33 @@ pub(super) fn at(
 /// The share of numbers above `limit`.
 pub(super) fn above(series: &[(String, f64)], limit: f64) -> f64 {
     series.iter().filter(|(_, value)| *value > limit).count() as f64 / series.len() as f64
+}
+
+/// The first point at which the number is above `limit`, infinity where it never is. Errors: points that are no numbers.
+pub(super) fn first_above(series: &[(String, f64)], limit: f64) -> Result<f64, String> {
+    let first = series.iter().find(|(_, value)| *value > limit);
+    first.map_or(Ok(f64::INFINITY), |(point, _)| number_of(point))
+}
+
+/// The part of a series whose points are `within`. Errors: points that are no numbers, a part without any.
+pub(super) fn part(series: &[(String, f64)], within: impl Fn(f64) -> bool) -> Result<Value, String> {
+    let mut part = Vec::new();
+    for (point, value) in series {
+        if within(number_of(point)?) {
+            part.push((point.clone(), *value));
+        }
+    }
+    match (part.is_empty(), series) {
+        (true, [(first, _), .., (last, _)]) => {
+            Err(format!("the series has no point there; it goes from {first} to {last}"))
+        }
+        (true, _) => Err("the series has no point there".into()),
+        (false, _) => Ok(Value::Series(part)),
+    }
+}
+
+fn number_of(point: &str) -> Result<f64, String> {
+    point.parse().map_err(|_| format!("the point \"{point}\" is no number"))
 }
 
 /// One number for each point, of all that it has. Errors: a series without a star, and those of the reduction.
@@ -74,8 +97,6 @@ impl Reduction {
     pub(super) fn of(self, series: &[(String, f64)]) -> Result<f64, String> {
         let values = series.iter().map(|(_, value)| *value);
         let count = series.len() as f64;
-        let number_of =
-            |point: &str| point.parse::<f64>().map_err(|_| format!("the point \"{point}\" is no number"));
         let extreme = |sign: f64| {
             let best = series.iter().max_by(|(_, a), (_, b)| (sign * a).total_cmp(&(sign * b)));
             best.map_or(Ok(f64::NAN), |(point, _)| number_of(point))
@@ -87,6 +108,7 @@ impl Reduction {
             Reduction::Geomean => Ok((values.map(f64::ln).sum::<f64>() / count).exp()),
             Reduction::Argmax => extreme(1.0),
             Reduction::Argmin => extreme(-1.0),
+            Reduction::Last => Ok(values.last().unwrap_or(f64::NAN)),
         }
     }
 }

@@ -1,7 +1,12 @@
 use super::*;
 
-fn metric(run: &str, name: &str) -> Result<Value, String> {
+fn metric(run: &str, name: &str, when: When) -> Result<Value, String> {
     match (run, name) {
+        ("t", "covered") if when == When::OverTime => {
+            let samples = [("0.25", 0.5), ("0.5", 0.875), ("0.75", 0.25), ("1", 0.75)];
+            Ok(Value::Series(samples.map(|(point, value)| (point.to_owned(), value)).into()))
+        }
+        _ if when == When::OverTime => Err(format!("no {run}.{name} over time")),
         ("a", "seconds") => Ok(Value::Number(2.0)),
         ("s", "seconds") => {
             Ok(Value::Series([("0", 1.0), ("50", 4.0), ("100", 2.0)].map(|(p, v)| (p.to_owned(), v)).into()))
@@ -64,6 +69,26 @@ fn a_star_stands_for_any_name_and_functions_gather_what_a_point_has() {
 }
 
 #[test]
+fn values_over_time_by_hand() {
+    assert_eq!(number("last(over_time(t.covered))"), 0.75);
+    assert_eq!(number("last(until(over_time(t.covered), 0.6))"), 0.875, "the value when 60 % are over");
+    assert_eq!(number("max(since(over_time(t.covered), 0.75))"), 0.75, "the point itself belongs to it");
+    assert_eq!(number("min(until(over_time(t.covered), 0.5))"), 0.5);
+    assert_eq!(number("mean(since(until(over_time(t.covered), 0.75), 0.5))"), 0.5625);
+    assert_eq!(number("first_above(over_time(t.covered), 0.5)"), 0.5, "a half is not above a half");
+    assert_eq!(number("first_above(since(over_time(t.covered), 0.6), 0.5)"), 1.0);
+    assert_eq!(number("first_above(over_time(t.covered), 0.9)"), f64::INFINITY);
+    assert_eq!(number("first_above(0 - over_time(t.covered), -0.3)"), 0.75, "the first below 0.3");
+    assert_eq!(number("argmin(over_time(t.covered))"), 0.75);
+    assert_eq!(number("above(over_time(t.covered), 0.6)"), 0.5, "for half of the time");
+    // Points that a claim names are such points too.
+    assert_eq!(number("first_above(s.seconds, 1.5)"), 50.0);
+    let names = |text: &str| (text == "covered").then(|| parse("t.covered", &|_| None).unwrap());
+    let defined = parse("over_time(covered)", &names).unwrap();
+    assert_eq!(defined.metrics(), [("t", "covered", When::OverTime)]);
+}
+
+#[test]
 fn orders_hold_at_every_point() {
     let order = |text: &str| parse(text, &|_| None).unwrap().order(&metric).unwrap().unwrap().0;
     assert!(order("1 < a.seconds < 3"));
@@ -84,6 +109,12 @@ fn mistakes_say_what_was_expected() {
         ("a.seconds & 2", "\"&\" has no meaning here"),
         ("at(s.seconds)", "at takes 2 arguments, not 1"),
         ("above(s.seconds)", "above takes 2 arguments, not 1"),
+        ("since(s.seconds)", "since takes 2 arguments, not 1"),
+        (
+            "over_time(2 * t.covered)",
+            "over_time takes what a run samples, such as read.contiguity.coverage_128",
+        ),
+        ("over_tim(t.covered)", "unknown function \"over_tim\"; did you mean \"over_time\"?"),
         ("1.2.3", "\"1.2.3\" is not a number"),
         ("2e + 1", "found \"e\" after the end of the expression"),
     ] {
@@ -99,6 +130,14 @@ fn mistakes_say_what_was_expected() {
         value("max_each(s.seconds)"),
         "the series has one number for each point, as no * is in its metric"
     );
+    assert_eq!(
+        value("since(over_time(t.covered), 2)"),
+        "the series has no point there; it goes from 0.25 to 1"
+    );
+    assert_eq!(value("until(w.seconds, 1)"), "the point \"gups\" is no number");
+    assert_eq!(value("first_above(w.seconds, 1)"), "the point \"bfs\" is no number");
+    assert_eq!(value("since(s.seconds, s.seconds)"), "since() takes one point, not a series");
+    assert_eq!(value("last(t.covered)"), "no t.covered");
     assert_eq!(value("above(s.seconds, s.seconds)"), "above() takes one limit, not a series");
     assert!(parse(&"(".repeat(5000), &|_| None).is_err());
 }
