@@ -15,9 +15,9 @@ __all__ = ["Idle", "Memory", "Page", "Policy", "StaticRatio", "nanoseconds"]
 class Policy:
     """Where new pages lie, and which pages move. Derive from it and give ``terrace.run(…, policy=YourPolicy())`` an instance.
 
-    It sees and orders what a policy in Rust does, through the same interface, and its run is as deterministic as it is itself. It is
-    slow: a call takes microseconds, so faults and decisions take hundreds of times as long as those of a policy in Rust. Simulated
-    time does not know of that.
+    It sees and orders most of what a policy in Rust does, and its run is as deterministic as it is itself. Traffic, splitting and
+    collapsing pages, sizes at the fault, frames and areas are left to policies in Rust. It is slow: a call takes microseconds, so
+    faults and decisions take hundreds of times as long as those of a policy in Rust. Simulated time does not know of that.
     """
 
     #: What the simulated machine has to offer, such as ``accessed-bits``, ``dirty-bits``, ``flush-on-clear``, ``hint-faults``,
@@ -29,14 +29,18 @@ class Policy:
     def on(self, now: int, signals: list[dict[str, Any]], memory: Memory) -> int | None:
         """Handles signals and gives orders.
 
-        ``now`` is in nanoseconds since the start. Each signal has a ``kind``; the first call has a ``tick`` and comes before the
-        program runs. Returns when the next tick shall be, in the same nanoseconds; none leaves that as it is. ``memory`` can be
-        used during the call alone.
+        ``now`` is in nanoseconds since the start. Each signal has a ``kind``: ``tick``; ``done`` (``ticket``, ``page``,
+        ``outcome``, ``copied_bytes``); ``access`` (``page``, ``write``, ``count``); ``hint-fault`` (``page``, ``write``,
+        ``at``); ``tlb-miss`` (``page``); ``allocated`` (``page``, ``base_pages``, ``tier``); ``unmapped`` (``page``,
+        ``base_pages``); ``low-water`` (``tier``, ``free_bytes``). The first call has a ``tick`` and comes before the
+        program runs. Returns when the next tick shall be, in the same nanoseconds; none leaves that as it is. ``memory``
+        can be used during the call alone.
         """
         return None
 
     # A class that defines `place(self, page, write, now, tiers)` is asked at each page fault where the new page shall lie: the
     # number of a tier, several in the order of preference, or none. Without it the machine's own placement stays.
+    # A class that defines `report(self)` returns a dictionary of names and whole numbers, which become statistics of the run.
 
 
 class StaticRatio(Policy):
