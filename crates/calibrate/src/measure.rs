@@ -23,7 +23,7 @@ use terrace_model::PageSize;
 /// Why a machine was not measured.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Its base pages are not those that are measured.
+    /// The base pages of this machine are not those that are measured.
     #[error("{0}")]
     BasePages(std::io::Error),
     /// The system gave no memory.

@@ -41,7 +41,7 @@ const LOOK: Duration = Duration::from_millis(10);
 /// Why a program was not measured.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Its base pages are not those that are measured.
+    /// The base pages of this machine are not those that are measured.
     #[error("{0}")]
     BasePages(io::Error),
     /// The system gives no transparent huge pages.

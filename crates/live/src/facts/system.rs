@@ -80,7 +80,7 @@ impl Options {
     }
 }
 
-/// Bytes of the base page that Terrace knows. Kernels for x86-64 have no other, and those for Arm may have one of 16 or 64 KiB.
+/// Bytes of the base page that Terrace knows. Kernels for x86-64 have no other; those for Arm may have 16 or 64 KiB.
 pub const BASE_PAGE: Bytes = Bytes::kib(4);
 
 /// Bytes of the kernel's base page.
