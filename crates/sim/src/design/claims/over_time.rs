@@ -14,7 +14,10 @@ use super::{Expression, RunNumbers, RunSpec, suggestion};
 use std::collections::BTreeMap;
 use terrace_model::ContiguityPoint;
 
-const SERIES: [(&str, fn(&ContiguityPoint) -> f64); 3] = [
+/// What is read of a sample.
+type Figure = fn(&ContiguityPoint) -> f64;
+
+const SERIES: [(&str, Figure); 3] = [
     ("contiguity.regions", |point| point.regions as f64),
     ("contiguity.coverage_32", |point| point.coverage_32),
     ("contiguity.coverage_128", |point| point.coverage_128),

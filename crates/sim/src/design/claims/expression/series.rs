@@ -108,7 +108,7 @@ impl Reduction {
             Reduction::Geomean => Ok((values.map(f64::ln).sum::<f64>() / count).exp()),
             Reduction::Argmax => extreme(1.0),
             Reduction::Argmin => extreme(-1.0),
-            Reduction::Last => Ok(values.last().unwrap_or(f64::NAN)),
+            Reduction::Last => Ok(series.last().map_or(f64::NAN, |(_, value)| *value)),
         }
     }
 }
