@@ -211,6 +211,9 @@ fn a_disk_that_is_read_only() {
 fn a_place_for_libraries_from_which_nothing_is_executed() {
     let folder = folder();
     let disk = Disk::mounted(folder.path().join("disk"), "noexec");
+    // Others may not write into it: root would have another place for libraries then.
+    let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    std::fs::set_permissions(&disk.0, private).unwrap();
     for option in ["--track-stores", "--track-accesses", "--track-structures", "--sample-faults"] {
         let words = ["run", "--policy", "first-touch", option, "--", "touch", "ran"];
         let mut command = command(&words, folder.path(), Path::new(""));
