@@ -73,7 +73,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "giant", machine: "giant", run: move_pages::giant },
     Scenario { name: "arena-giant", machine: "giant", run: arena::giant },
     Scenario { name: "giant-moved", machine: "giant", run: harm::giant },
-    Scenario { name: "bounded", machine: "two", run: policies::bounded },
+    Scenario { name: "bounded", machine: "quick", run: policies::bounded },
     Scenario { name: "killed", machine: "two", run: killed::on_nodes },
     Scenario { name: "killed-helped", machine: "two", run: killed::helped },
     Scenario { name: "probe", machine: "one", run: probe::run },
