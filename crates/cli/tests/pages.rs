@@ -1,6 +1,7 @@
 //! `terrace advise --pages` on a program whose three regions deserve different page sizes.
 
 mod common;
+use assert_cmd::Command;
 use common::{json, stderr, stdout, terrace};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -120,22 +121,21 @@ fn program(folder: &Path) -> PathBuf {
 }
 
 fn advise(trace: &Path, more: &[&str]) -> Value {
+    both(&mut advising(trace, more)).0
+}
+
+fn advising(trace: &Path, more: &[&str]) -> Command {
     let mut command = terrace();
+    command.args(["advise", "--pages", "--no-intervals", "--policies", "thp", "--scale", "16", "--trace"]);
+    command.arg(trace).args(more);
     command
-        .args([
-            "advise",
-            "--pages",
-            "--no-intervals",
-            "--policies",
-            "thp",
-            "--scale",
-            "16",
-            "--json",
-            "-",
-            "--trace",
-        ])
-        .arg(trace);
-    json(command.args(more))
+}
+
+/// What one run of a command has for programs, and what it prints.
+fn both(command: &mut Command) -> (Value, String) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let text = stdout(command.arg("--json").arg(file.path()));
+    (serde_json::from_slice(&std::fs::read(file.path()).unwrap()).unwrap(), text)
 }
 
 fn find<'a>(document: &'a Value, list: &str, name: &str) -> &'a Value {
@@ -201,13 +201,9 @@ fn three_regions_deserve_three_sizes() {
     assert_eq!(verdict["way"], Value::Null, "{verdict}");
     assert_eq!(verdict["regions"], serde_json::json!(["index", "cache"]));
     assert_ne!(advise(&trace, &["--bloat", "30%"])["verdict"]["way"], Value::Null);
-    assert_eq!(document, advise(&trace, &[]), "again the same");
 
-    let text = stdout(
-        terrace()
-            .args(["advise", "--pages", "--no-intervals", "--policies", "thp", "--scale", "16", "--trace"])
-            .arg(&trace),
-    );
+    let (again, text) = both(&mut advising(&trace, &[]));
+    assert_eq!(document, again);
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     assert!(text.contains("MADV_HUGEPAGE") && text.contains("index (1g)"), "{text}");
 }
@@ -230,7 +226,7 @@ fn each_way_is_shown_with_each_tlb_of_the_user_s() {
         command
     };
     let tlbs = ["--tlb", "spot", "--tlb", own, "--tlb", "zen5-turin", "--tlb", "rmm", "--tlb", "colt"];
-    let document = json(run(&tlbs).args(["--json", "-"]));
+    let (document, text) = both(&mut run(&tlbs));
     let ways = document["ways"].as_array().unwrap();
     assert_eq!(ways.len(), 5 * 6);
     for way in ways {
@@ -257,7 +253,6 @@ fn each_way_is_shown_with_each_tlb_of_the_user_s() {
     let slower = set("zen5-turin", "zen5-turin:translation.l2.latency=90 cycles");
     assert!(figure(&slower, "4k+zen5-turin", "gain") < of("4k+zen5-turin", "gain"));
 
-    let text = stdout(&mut run(&tlbs));
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     let heads = text.lines().filter(|line| line.starts_with("TLB ")).collect::<Vec<_>>();
     assert_eq!(heads.len(), 2, "{text}");
@@ -294,14 +289,14 @@ fn copied_pages_of_files_are_no_region_s_and_the_sum_is_whole() {
     let of = |costs: &Value| {
         costs.as_array().unwrap().iter().find(|cost| cost["way"] == "thp").unwrap()["copied_bytes"].as_u64()
     };
-    let documents = programs.map(|program| json(run(program).args(["--json", "-"])));
-    for document in &documents {
+    let results = programs.map(|program| both(&mut run(program)));
+    for (document, _) in &results {
         let regions = document["regions"].as_array().unwrap().iter().filter_map(|part| of(&part["costs"]));
         let (regions, cached) = (regions.sum::<u64>(), of(&document["page_cache"]).unwrap());
         assert!(regions > 0 && cached > 0, "{regions} {cached}");
         assert_eq!((regions + cached) as f64, figure(document, "thp", "copied_bytes"));
     }
-    let document = &documents[0];
+    let (document, _) = &results[0];
 
     // A fault waits for a compaction, and the region that it belongs to shows it.
     let longest = |latency: &Value| latency["max_ns"].as_u64().unwrap();
@@ -313,7 +308,7 @@ fn copied_pages_of_files_are_no_region_s_and_the_sum_is_whole() {
     assert!(all > 1_000_000);
     assert_eq!(of_regions.max(), Some(all));
 
-    let text = stdout(&mut run(programs[1]));
+    let (_, text) = &results[1];
     let row = |name: &str| text.lines().any(|line| line.starts_with(name));
     assert!(row("(page cache) ") && row("all ") && row("copied "), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");

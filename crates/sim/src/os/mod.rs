@@ -1,6 +1,7 @@
 //! The operating system: address spaces, demand paging, page sizes, placement over tiers.
 
 mod address_space;
+mod audit;
 mod bench;
 mod changes;
 mod counters;

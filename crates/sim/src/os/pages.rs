@@ -4,12 +4,8 @@ use super::address_space::AddressSpace;
 use super::entry::{Leaf, Pte};
 use super::memory::{Owner, TierMemory};
 use super::paging::{Os, OsError, Space, tier_of};
-use std::collections::HashMap;
 use terrace_model::{AddressRange, Frame, PageSize, SpaceId, TierId, Time, VirtAddr};
 use terrace_policy::PageId;
-
-/// Frames of a tier that are few enough to look at each: 1 GiB.
-const AUDITED_BY_FRAME: u64 = 1 << 18;
 
 /// The pages that map one block.
 #[derive(Clone, Debug)]
@@ -323,66 +319,6 @@ impl Os {
         }
         self.own(space, page, size, pte.frame());
         self.note_peak();
-        Ok(())
-    }
-
-    /// Counts everything anew: every frame in use is a page's, a page table's, one of `taken` (blocks of orders under way)
-    /// or one of the `reserved`, and nobody's twice.
-    ///
-    /// # Errors
-    /// The first thing that is wrong, in words.
-    pub fn audit(&self, system: usize, taken: &[(Frame, PageSize)], reserved: &[u64]) -> Result<(), String> {
-        let mut held: HashMap<u64, u32> = HashMap::new();
-        let mut used = vec![0u64; self.tiers.len()];
-        let mut resident = [0u64; 3];
-        for (number, space) in self.spaces.iter().enumerate() {
-            for frame in space.table.table_frames() {
-                if space.alive && held.insert(frame.0, u32::MAX).is_some() {
-                    return Err(format!("frame {:#x} of a page table is used twice", frame.0));
-                }
-                used[self.tier_of(frame).index()] += u64::from(space.alive);
-            }
-            for (addr, size, pte) in space.table.pages_in(AddressRange::ALL) {
-                let first = pte.frame().0;
-                if !first.is_multiple_of(size.base_pages()) {
-                    return Err(format!("{number}:{addr:#x}: frame {first:#x} is not aligned to {size}"));
-                }
-                let sharers = self.shared.get(&first).copied();
-                for frame in first..first + size.base_pages() {
-                    let mappings = held.entry(frame).or_insert(0);
-                    *mappings = mappings.saturating_add(1);
-                    if *mappings > sharers.unwrap_or(1) {
-                        return Err(format!("{number}:{addr:#x}: frame {frame:#x} has {mappings} users"));
-                    }
-                }
-                if held[&first] == 1 {
-                    used[self.tier_of(pte.frame()).index()] += size.base_pages();
-                    resident[size.index()] += size.base_pages();
-                }
-            }
-        }
-        for (block, size) in taken {
-            for frame in block.0..block.0 + size.base_pages() {
-                if held.insert(frame, u32::MAX).is_some() {
-                    return Err(format!("frame {frame:#x} of an order is used twice"));
-                }
-            }
-            used[self.tier_of(*block).index()] += size.base_pages();
-        }
-        for (at, reserved) in self.tiers_of(system).zip(reserved) {
-            let (tier, expected) = (&self.tiers[at], used[at] + reserved);
-            let found = tier.used();
-            if found != expected {
-                return Err(format!("{}: {found} frames in use, {expected} accounted for", tier.name));
-            }
-            // Frame by frame, where that is done soon.
-            if tier.frames() <= AUDITED_BY_FRAME {
-                tier.audit()?;
-            }
-        }
-        if resident != self.resident {
-            return Err(format!("resident by size: counted {resident:?}, kept {:?}", self.resident));
-        }
         Ok(())
     }
 
