@@ -268,7 +268,7 @@ impl Comparison {
         let mut paired = Vec::new();
         for input in std::mem::take(&mut self.inputs) {
             let mut jobs = match &chosen.bound {
-                Some(bound) if !self.fast_shares.is_empty() => {
+                Some(bound) if !self.fast_shares.is_empty() && input.is_readable() => {
                     let resident = tiers::resident(bound, &input, "--fast reads its input twice", settings)?;
                     self.at_shares(chosen, resident)?
                 }
