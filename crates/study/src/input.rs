@@ -100,8 +100,8 @@ impl Input {
         Ok(Input::of_trace(path, salvage, Ok(open_trace(path, salvage)?)))
     }
 
-    /// As [`Input::trace`], for one of `inputs` inputs: where there are others, a damaged or foreign file fails the runs on it
-    /// and no others.
+    /// As [`Input::trace`], for one of `inputs` inputs: where there are others, a damaged or foreign file fails the runs on
+    /// it and no others.
     ///
     /// # Errors
     /// A file that cannot be opened; where it is the only input also one that holds no trace.

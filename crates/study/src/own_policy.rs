@@ -105,7 +105,7 @@ mod tests {
         (own, runs)
     }
 
-    const GUPS: &str = "gups,bytes=4MiB,updates=2000";
+    const GUPS: &str = "gups,bytes=64MiB,updates=5000";
 
     #[test]
     fn a_comparison_has_a_run_of_its_first_design_under_it() {
@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(names, ["first-touch", "bw-aware", "mine", "all-fast"]);
         assert_eq!(found[2].cycles, found[1].cycles);
         assert_ne!(found[2].cycles, found[0].cycles);
-        // Its own run, that with constants at their ends, and that under another seed.
+        // One run as it is, one with constants at their ends, one under another seed.
         assert_eq!(runs.load(Ordering::SeqCst), 3);
         assert!(found[2].uncertainty.is_some());
         assert!(
