@@ -39,11 +39,16 @@ pub struct InputSpec {
 impl InputSpec {
     /// The input, opened and checked.
     pub fn to_input(&self) -> PyResult<Input> {
+        self.among(1)
+    }
+
+    /// One of so many inputs: where there are others, what is wrong with a trace fails the runs on it alone.
+    fn among(&self, inputs: usize) -> PyResult<Input> {
         if let Some(spec) = &self.workload {
             return Input::workload(spec).map_err(|error| exception(&error));
         }
         if let Some(path) = &self.trace {
-            return Input::trace(path, self.salvage).map_err(|error| exception(&error));
+            return Input::trace_among(path, self.salvage, inputs).map_err(|error| exception(&error));
         }
         if let Some(name) = &self.suite {
             let input = Suite::of_user().and_then(|suite| suite.input(name));
@@ -92,7 +97,7 @@ impl InputSpec {
 
 /// Opens several inputs.
 pub fn open(specs: &[InputSpec]) -> PyResult<Vec<Input>> {
-    specs.iter().map(InputSpec::to_input).collect()
+    specs.iter().map(|spec| spec.among(specs.len())).collect()
 }
 
 /// Machine, changed parameters, and how closely to simulate.

@@ -6,6 +6,8 @@
 mod columns;
 mod errors;
 mod inputs;
+mod memory;
+mod own;
 mod policy;
 mod results;
 mod studies;
@@ -21,7 +23,9 @@ mod _terrace {
     #[pymodule_export]
     use super::errors::{RequestError, RunError, TerraceError};
     #[pymodule_export]
-    use super::policy::{Memory, nanoseconds};
+    use super::memory::Memory;
+    #[pymodule_export]
+    use super::policy::nanoseconds;
     #[pymodule_export]
     use super::results::{Comparison, Run};
     #[pymodule_export]
@@ -33,6 +37,8 @@ mod _terrace {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        // A study that has nothing complete has no result; whoever handles the error may ask all the same.
+        module.py().get_type::<RunError>().setattr("result", module.py().None())?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

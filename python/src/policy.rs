@@ -4,39 +4,64 @@
 //! nanoseconds. The decisions are the same: what a policy sees and orders passes through the same interface.
 
 use crate::errors::request;
+use crate::memory::Memory;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
-use std::cell::Cell;
-use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::ThreadId;
-use terrace_model::{Bytes, PageId, TierId, Time};
+use terrace_model::{PageId, TierId, Time};
 use terrace_policy::{
-    Capability, CapabilitySet, Clear, Exchange, Fault, MemorySystem, Moment, Move, MoveOptions, Needs,
-    NextTick, PageView, Placement, Policy, Report, ScanHand, Scope, Signal, SignalKind, SignalSet, Step,
-    Topology, Watch,
+    Capability, CapabilitySet, Fault, MemorySystem, Moment, Needs, NextTick, Placement, Policy, PolicyError,
+    Refusal, Report, Setup, Signal, SignalKind, SignalSet, Topology,
 };
 use terrace_study::Stop;
 
 /// A page: address space, and virtual address divided by 4096.
-type Page = (u32, u64);
+pub type Page = (u32, u64);
 
-fn name_of(page: PageId) -> Page {
+/// The page as Python has it.
+pub fn name_of(page: PageId) -> Page {
     (page.space.0, page.vpn)
 }
 
-fn page_of((space, vpn): Page) -> PageId {
+/// The page that Python names.
+pub fn page_of((space, vpn): Page) -> PageId {
     PageId::new(space, vpn)
 }
 
-/// What failed in a policy; the first of several counts.
+/// What Python raised in the policies of a study.
 #[derive(Clone, Default)]
-pub struct Failure(Arc<Mutex<Option<PyErr>>>);
+pub struct Failure {
+    /// The first of all runs.
+    raised: Arc<Mutex<Option<PyErr>>>,
+    /// The first of this run, in words.
+    of_run: Arc<Mutex<Option<String>>>,
+}
 
 impl Failure {
-    /// Takes it.
+    /// That of another run of the study.
+    pub fn of_run(&self) -> Failure {
+        Failure { raised: Arc::clone(&self.raised), of_run: Arc::default() }
+    }
+
+    /// Takes the first exception.
     pub fn take(&self) -> Option<PyErr> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.raised.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// What this run failed by.
+    pub fn text(&self) -> Option<String> {
+        self.of_run.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Keeps an exception of this run.
+    pub fn put(&self, error: PyErr) {
+        let text = error.to_string();
+        self.of_run.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(text);
+        self.raised.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+    }
+
+    fn is_there(&self) -> bool {
+        self.of_run.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 }
 
@@ -46,36 +71,95 @@ pub struct PythonPolicy {
     needs: Needs,
     places: bool,
     failure: Failure,
-    stop: Stop,
+    /// Ends the run where Python raises; without it the run goes to its end and is no result.
+    stop: Option<Stop>,
 }
+
+/// What marks an object that has managed a run.
+const USED: &str = "_terrace_used";
 
 impl PythonPolicy {
     /// Reads what `object` needs, from its attributes `needs` and `signals`.
-    pub fn new(object: Bound<'_, PyAny>, failure: Failure, stop: Stop) -> PyResult<PythonPolicy> {
-        let words = |name: &str| -> PyResult<Vec<String>> {
-            if object.hasattr(name)? { object.getattr(name)?.extract() } else { Ok(Vec::new()) }
-        };
+    ///
+    /// # Errors
+    /// Unknown names, and an object that has managed a run: what it remembers is of that one.
+    pub fn new(object: Bound<'_, PyAny>, failure: Failure, stop: Option<Stop>) -> PyResult<PythonPolicy> {
+        check_unused(&object)?;
         let mut capabilities = CapabilitySet::NONE;
-        for word in words("needs")? {
+        for word in words(&object, "needs")? {
             capabilities = capabilities.with(named(Capability::ALL, Capability::name, &word, "capability")?);
         }
         let mut signals = SignalSet::NONE;
-        for word in words("signals")? {
+        for word in words(&object, "signals")? {
             signals = signals.with(named(SignalKind::ALL, SignalKind::name, &word, "signal")?);
+        }
+        if signals.contains(SignalKind::TlbMiss) {
+            require(capabilities, Capability::TlbMisses, "the signal tlb-miss")?;
         }
         let needs = Needs { capabilities, signals, ..Needs::default() };
         let places = object.hasattr("place")?;
         Ok(PythonPolicy { object: object.unbind(), needs, places, failure, stop })
     }
 
+    /// The policy as that of one run, in a world that offers what it needs.
+    pub fn open(self, setup: &Setup<'_>) -> Result<Box<dyn Policy>, PolicyError> {
+        if let Some(lack) = setup.capabilities.lacks(self.needs.capabilities) {
+            return Err(PolicyError::Refused { policy: "the policy", refusal: Refusal::Lacks(lack) });
+        }
+        // Another run may have begun with the object meanwhile.
+        let marked = Python::attach(|py| {
+            let object = self.object.bind(py);
+            check_unused(object)?;
+            object.getattr("__dict__")?.set_item(USED, true)
+        });
+        self.or(marked, ());
+        Ok(Box::new(self))
+    }
+
     /// The answer, or that of `otherwise` where Python raised: then the run ends.
     fn or<T>(&self, answer: PyResult<T>, otherwise: T) -> T {
         answer.unwrap_or_else(|error| {
-            self.failure.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-            self.stop.request();
+            self.failure.put(error);
+            if let Some(stop) = &self.stop {
+                stop.request();
+            }
             otherwise
         })
     }
+}
+
+/// Refuses an object that has managed a run: what it remembers is of that one.
+fn check_unused(object: &Bound<'_, PyAny>) -> PyResult<()> {
+    if !object.hasattr(USED)? {
+        return Ok(());
+    }
+    let shown = object.repr()?;
+    Err(request(format!(
+        "policy: {shown} has managed a run, and remembers it; make another one for this run, or give what makes one: \
+         policy=lambda: {shown}"
+    )))
+}
+
+/// The names that the object's attribute `name` lists.
+fn words(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<String>> {
+    if !object.hasattr(name)? {
+        return Ok(Vec::new());
+    }
+    let value = object.getattr(name)?;
+    value.extract().map_err(|_| {
+        let shown = value.repr().map_or_else(|_| "something".to_owned(), |text| text.to_string());
+        request(format!("{name}: {shown} is no tuple of names; write, for one name, {name} = (\"name\",)"))
+    })
+}
+
+/// Refuses what a policy uses and does not name among its needs: a machine without it would not be refused.
+pub fn require(allowed: CapabilitySet, needed: Capability, what: &str) -> PyResult<()> {
+    if allowed.contains(needed) {
+        return Ok(());
+    }
+    Err(request(format!(
+        "{what} needs {needed}, which the policy does not name; add \"{needed}\" to `needs` of its class"
+    )))
 }
 
 /// The item called `word`.
@@ -87,7 +171,7 @@ fn named<T: Copy>(all: &[T], name: fn(T) -> &'static str, word: &str, what: &str
 }
 
 /// The tiers as dictionaries, fastest first.
-fn tiers<'py>(py: Python<'py>, topology: &Topology) -> PyResult<Bound<'py, PyList>> {
+pub fn tiers<'py>(py: Python<'py>, topology: &Topology) -> PyResult<Bound<'py, PyList>> {
     let list = PyList::empty(py);
     for (id, tier) in topology.ids().zip(&topology.tiers) {
         let dict = PyDict::new(py);
@@ -160,7 +244,7 @@ impl Policy for PythonPolicy {
     }
 
     fn place(&mut self, fault: &Fault, topology: &Topology) -> Placement {
-        if !self.places {
+        if !self.places || self.failure.is_there() {
             return Placement::ANYWHERE;
         }
         let answer = Python::attach(|py| {
@@ -173,7 +257,8 @@ impl Policy for PythonPolicy {
             } else if let Ok(one) = answer.extract() {
                 vec![one]
             } else {
-                answer.extract()?
+                let expected = "return the number of a tier, a list of such numbers, or None";
+                answer.extract().map_err(|_| no_answer(self.object.bind(py), "place", &answer, expected))?
             };
             check_tiers(wishes.iter().copied(), topology)?;
             Ok(wishes.into_iter().fold(Placement::ANYWHERE, |placed, tier| placed.or(TierId(tier), None)))
@@ -182,17 +267,22 @@ impl Policy for PythonPolicy {
     }
 
     fn on(&mut self, now: Moment, signals: &[Signal], memory: &mut dyn MemorySystem) -> NextTick {
+        if self.failure.is_there() {
+            return NextTick::Never;
+        }
         let answer = Python::attach(|py| {
             let list = PyList::empty(py);
             for one in signals {
                 list.append(signal(py, one)?)?;
             }
-            let lent = Bound::new(py, Memory::lend(memory))?;
+            let lent = Bound::new(py, Memory::lend(memory, self.needs.capabilities))?;
             let answer = self.object.bind(py).call_method1("on", (now.0, list, &lent));
             lent.get().take_back();
             let answer = answer?;
             if !answer.is_none() {
-                let nanoseconds = answer.extract().map_err(|_| no_time(self.object.bind(py), &answer))?;
+                let expected = "return a whole number of nanoseconds since the run began, or None";
+                let nanoseconds =
+                    answer.extract().map_err(|_| no_answer(self.object.bind(py), "on", &answer, expected))?;
                 return Ok(NextTick::At(Moment(nanoseconds)));
             }
             Ok(NextTick::Unchanged)
@@ -201,11 +291,17 @@ impl Policy for PythonPolicy {
     }
 
     fn report(&self, report: &mut Report) {
+        if self.failure.is_there() {
+            return;
+        }
         let answer = Python::attach(|py| -> PyResult<()> {
             let object = self.object.bind(py);
             if object.hasattr("report")? {
-                let figures: Vec<(String, u64)> =
-                    object.call_method0("report")?.cast::<PyDict>()?.items().extract()?;
+                let answer = object.call_method0("report")?;
+                let figures = answer.cast::<PyDict>().ok().and_then(|dict| dict.items().extract().ok());
+                let figures: Vec<(String, u64)> = figures.ok_or_else(|| {
+                    no_answer(object, "report", &answer, "return a dictionary of names and whole numbers")
+                })?;
                 for (name, value) in figures {
                     report.count(&name, value);
                 }
@@ -216,188 +312,21 @@ impl Policy for PythonPolicy {
     }
 }
 
-/// What a policy's `on` returned instead of a time.
-fn no_time(policy: &Bound<'_, PyAny>, answer: &Bound<'_, PyAny>) -> PyErr {
+/// What a policy's method returned instead of what was `expected`.
+fn no_answer(policy: &Bound<'_, PyAny>, method: &str, answer: &Bound<'_, PyAny>, expected: &str) -> PyErr {
     let shown = answer.repr().map_or_else(|_| "something".to_owned(), |text| text.to_string());
     let class = policy.get_type().name().map_or_else(|_| "the policy".to_owned(), |name| name.to_string());
-    request(format!(
-        "{class}.on returned {shown}; return a whole number of nanoseconds since the run began, or None"
-    ))
+    request(format!("{class}.{method} returned {shown}; {expected}"))
 }
 
-fn check_tiers(asked: impl IntoIterator<Item = u8>, topology: &Topology) -> PyResult<()> {
+/// Refuses tiers that the machine does not have.
+pub fn check_tiers(asked: impl IntoIterator<Item = u8>, topology: &Topology) -> PyResult<()> {
     match asked.into_iter().find(|tier| usize::from(*tier) >= topology.tiers.len()) {
         Some(tier) => Err(request(format!(
             "the policy asks for tier {tier}; the machine's tiers are 0 to {}",
             topology.tiers.len() - 1
         ))),
         None => Ok(()),
-    }
-}
-
-/// The memory system, lent to Python for one call of a policy.
-#[pyclass(frozen, module = "terrace._terrace")]
-pub struct Memory {
-    /// The thread that called the policy. Python may keep and drop the object on any other.
-    lent_on: ThreadId,
-    system: Cell<Option<NonNull<dyn MemorySystem>>>,
-}
-
-// SAFETY: only the thread `lent_on` touches the cell: `with` compares first, `take_back` is called by `PythonPolicy::on` on
-// that thread, and dropping the object elsewhere drops a pointer, which does nothing.
-unsafe impl Send for Memory {}
-// SAFETY: as above.
-unsafe impl Sync for Memory {}
-
-impl Memory {
-    /// The caller takes it back with `take_back`, before `memory` is used again.
-    fn lend(memory: &mut dyn MemorySystem) -> Memory {
-        let lent: NonNull<dyn MemorySystem + '_> = NonNull::from(memory);
-        // SAFETY: only the lifetime of the object changes. `PythonPolicy::on` takes the pointer back before the borrow
-        // that it was made from ends.
-        let lent: NonNull<dyn MemorySystem> = unsafe { std::mem::transmute(lent) };
-        Memory { lent_on: std::thread::current().id(), system: Cell::new(Some(lent)) }
-    }
-
-    /// What Python has kept is of no use from now on. On the thread that lent it.
-    fn take_back(&self) {
-        debug_assert_eq!(std::thread::current().id(), self.lent_on);
-        self.system.set(None);
-    }
-
-    fn with<T>(&self, work: impl FnOnce(&mut dyn MemorySystem) -> PyResult<T>) -> PyResult<T> {
-        let late = || request("the memory can be used while the policy is called, and not later");
-        if std::thread::current().id() != self.lent_on {
-            return Err(request(
-                "the memory can be used on the thread that calls the policy, and on no other",
-            ));
-        }
-        // Taken while it is used, so that there is one borrow at a time.
-        let mut lent = self.system.take().ok_or_else(late)?;
-        // SAFETY: the pointer is there during `PythonPolicy::on` alone, which has the borrow it was made from; this is that
-        // thread, and `work` runs no code of Python that could come here again: the cell is empty meanwhile.
-        let result = work(unsafe { lent.as_mut() });
-        self.system.set(Some(lent));
-        result
-    }
-}
-
-fn shown<'py>(py: Python<'py>, view: &PageView) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    dict.set_item("page", name_of(view.page))?;
-    dict.set_item("base_pages", view.base_pages())?;
-    dict.set_item("tier", view.tier.0)?;
-    dict.set_item("accessed", view.accessed)?;
-    dict.set_item("dirty", view.dirty)?;
-    dict.set_item("writable", view.writable)?;
-    dict.set_item("in_flight", view.in_flight)?;
-    Ok(dict)
-}
-
-#[pymethods]
-impl Memory {
-    /// The tiers, fastest first, with what is free now.
-    fn tiers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let topology = self.with(|memory| Ok(memory.topology().clone()))?;
-        tiers(py, &topology)
-    }
-
-    /// Every mapped page, of one tier or of all; clears the bits that are named, as seen before.
-    #[pyo3(signature = (tier=None, *, clear_accessed=false, clear_dirty=false, flush=false))]
-    fn scan<'py>(
-        &self,
-        py: Python<'py>,
-        tier: Option<u8>,
-        clear_accessed: bool,
-        clear_dirty: bool,
-        flush: bool,
-    ) -> PyResult<Bound<'py, PyList>> {
-        let views = self.with(|memory| {
-            check_tiers(tier, memory.topology())?;
-            let scope = tier.map_or(Scope::All, |tier| Scope::Tier(TierId(tier)));
-            let clear = Clear { accessed: clear_accessed, dirty: clear_dirty, flush };
-            let step = if clear_accessed || clear_dirty { Step::Clear } else { Step::Keep };
-            let mut views = Vec::new();
-            memory.scan(scope, &mut ScanHand::default(), clear, &mut |view| {
-                views.push(*view);
-                step
-            });
-            Ok(views)
-        })?;
-        let list = PyList::empty(py);
-        for view in &views {
-            list.append(shown(py, view)?)?;
-        }
-        Ok(list)
-    }
-
-    /// The mapped page that holds `page`, if there is one.
-    fn page<'py>(&self, py: Python<'py>, page: Page) -> PyResult<Option<Bound<'py, PyDict>>> {
-        self.with(|memory| Ok(memory.page(page_of(page))))?.map(|view| shown(py, &view)).transpose()
-    }
-
-    /// Orders pages to tiers, one after the other; returns the ticket that `done` signals have.
-    fn migrate(&self, moves: Vec<(Page, u8)>) -> PyResult<u64> {
-        self.with(|memory| {
-            check_tiers(moves.iter().map(|(_, tier)| *tier), memory.topology())?;
-            let moves: Vec<Move> =
-                moves.iter().map(|(page, tier)| Move { page: page_of(*page), to: TierId(*tier) }).collect();
-            Ok(memory.migrate(&moves, MoveOptions::default()).0)
-        })
-    }
-
-    /// Orders pairs of pages to swap places.
-    fn exchange(&self, pairs: Vec<(Page, Page)>) -> PyResult<u64> {
-        self.with(|memory| {
-            let pairs: Vec<Exchange> = pairs
-                .iter()
-                .map(|(one, other)| Exchange { one: page_of(*one), other: page_of(*other) })
-                .collect();
-            Ok(memory.exchange(&pairs, MoveOptions::default()).0)
-        })
-    }
-
-    /// Watches pages: `off`, `hint`, `hint-store` or `count`.
-    fn watch(&self, pages: Vec<Page>, how: &str) -> PyResult<()> {
-        let ways = [
-            ("off", Watch::Off),
-            ("hint", Watch::Hint),
-            ("hint-store", Watch::HintStore),
-            ("count", Watch::Count),
-        ];
-        let way = ways.iter().find(|(name, _)| *name == how);
-        let way = way.ok_or_else(|| request(format!("\"{how}\" is not off, hint, hint-store or count")))?.1;
-        let pages: Vec<PageId> = pages.into_iter().map(page_of).collect();
-        self.with(|memory| {
-            memory.watch(&pages, way);
-            Ok(())
-        })
-    }
-
-    /// Accesses that were counted on pages under `count`, set back to zero.
-    fn counts(&self) -> PyResult<Vec<(Page, u64)>> {
-        self.with(|memory| {
-            let mut counts = Vec::new();
-            memory.counts(&mut |count| counts.push((name_of(count.page), count.accesses)));
-            Ok(counts)
-        })
-    }
-
-    /// Reports one of so many accesses that reach memory as a signal; 0 ends it.
-    fn sample_accesses(&self, one_in: u64) -> PyResult<()> {
-        self.with(|memory| {
-            memory.sample_accesses(one_in);
-            Ok(())
-        })
-    }
-
-    /// Sends `low-water` when less is free in a tier; 0 ends it.
-    fn wake_below(&self, tier: u8, free_bytes: u64) -> PyResult<()> {
-        self.with(|memory| {
-            check_tiers([tier], memory.topology())?;
-            memory.wake_below(TierId(tier), Bytes(free_bytes));
-            Ok(())
-        })
     }
 }
 

@@ -160,6 +160,8 @@ pub struct Comparison {
     pub comparison: terrace_report::Comparison,
     /// Runs that were asked for.
     pub asked: usize,
+    /// What a policy in Python raised.
+    pub raised: Option<PyErr>,
 }
 
 #[pymethods]
@@ -172,6 +174,11 @@ impl Comparison {
     #[getter]
     fn asked(&self) -> usize {
         self.asked
+    }
+
+    #[getter]
+    fn raised(&self, py: Python<'_>) -> Option<PyErr> {
+        self.raised.as_ref().map(|error| error.clone_ref(py))
     }
 
     #[getter]

@@ -2,14 +2,13 @@
 
 use crate::errors::{RunError, exception};
 use crate::inputs::{self, InputSpec, Options};
-use crate::policy::{Failure, PythonPolicy};
+use crate::own::OwnSpec;
+use crate::policy::Failure;
 use crate::results::{Comparison, Run};
 use crate::wait::carry_out;
 use pyo3::prelude::*;
 use std::path::PathBuf;
 use std::time::Instant;
-use terrace_policy::{Policy, PolicyError, Refusal};
-use terrace_sim::OpenPolicy;
 use terrace_study::advise::Advise;
 use terrace_study::pages::AdvisePages;
 use terrace_study::profile as structures;
@@ -25,6 +24,7 @@ pub fn compare(
     py: Python<'_>,
     designs: Vec<String>,
     policies: Vec<String>,
+    own: Vec<OwnSpec>,
     fast: Vec<f64>,
     prices: Vec<(String, f64)>,
     inputs: Vec<InputSpec>,
@@ -33,8 +33,11 @@ pub fn compare(
     intervals: bool,
     show: Option<Py<PyAny>>,
 ) -> PyResult<Comparison> {
+    let failure = Failure::default();
+    let own = own.iter().map(|spec| spec.to_policy(py, None, &failure, None));
     let mut study = terrace_study::Comparison::new(designs)
         .policies(policies)
+        .own_policies(own.collect::<PyResult<Vec<_>>>()?)
         .fast_shares(fast)
         .changes(options.changes()?)
         .simulation(options.simulation()?)
@@ -56,7 +59,7 @@ pub fn compare(
     })?;
     let terrace_study::ComparisonResult { mut comparison, failures, asked, .. } = result;
     comparison.failures = failures;
-    Ok(Comparison { comparison, asked })
+    Ok(Comparison { comparison, asked, raised: failure.take() })
 }
 
 /// Reads a file of hints, if there is one.
@@ -93,7 +96,7 @@ pub fn profile(
 #[pyfunction]
 pub fn run_under(
     py: Python<'_>,
-    policy: Bound<'_, PyAny>,
+    policy: OwnSpec,
     design: &str,
     input: InputSpec,
     options: Options,
@@ -102,10 +105,10 @@ pub fn run_under(
     let (changes, simulation) = (options.changes()?, options.simulation()?);
     changes.check_names([design]).map_err(|error| exception(&error))?;
     let job = changes.resolve(design, None).map_err(|error| exception(&error))?;
-    let input = input.to_input()?;
     let (failure, stop) = (Failure::default(), Stop::new());
-    let policy_name = policy.get_type().name()?.to_string();
-    let policy = PythonPolicy::new(policy, failure.clone(), stop.clone())?;
+    let own = policy.to_policy(py, Some(&job.design.design.name), &failure, Some(stop.clone()))?;
+    let job = job.under(&own);
+    let input = input.to_input()?;
     let simulated = carry_out(py, show.as_ref(), move |progress| {
         let asked = progress.stop();
         let own = stop.clone();
@@ -113,20 +116,11 @@ pub fn run_under(
             own.request();
         });
         let settings = Settings { stop, ..Settings::new(simulation, progress) };
-        let name = input.name.clone();
+        let (name, command) = (input.name.clone(), run::repeat_command(&job, &input, &settings));
         let (mut source, ending) = input.open(&settings)?;
         let mut watched = Watched::new(&name, source.as_mut(), progress);
-        let open: Box<OpenPolicy> = Box::new(move |setup| {
-            let lack = setup.capabilities.lacks(policy.needs().capabilities);
-            match lack {
-                Some(lack) => {
-                    Err(PolicyError::Refused { policy: "the policy", refusal: Refusal::Lacks(lack) })
-                }
-                None => Ok(Box::new(policy) as Box<dyn Policy>),
-            }
-        });
-        let simulated =
-            run::simulate_under((&policy_name, open), &job.design, &name, &mut watched, &settings);
+        let extra = run::Extra::default();
+        let simulated = run::simulate_job(&job, &name, command, &mut watched, None, &settings, extra);
         let partial = watched.partial(false);
         drop(watched);
         drop(source);

@@ -2,6 +2,8 @@
 
 use crate::columns::to_dict;
 use crate::errors::{RunError, exception, request};
+use crate::own::OwnSpec;
+use crate::policy::Failure;
 use crate::wait::carry_out;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -16,6 +18,8 @@ type Results = (Vec<(usize, String)>, Vec<String>);
 #[pyclass(frozen, module = "terrace._terrace")]
 pub struct Sweep {
     sweep: terrace_study::sweep::Sweep,
+    /// What its policies in Python raised.
+    failure: Failure,
 }
 
 #[pymethods]
@@ -24,14 +28,27 @@ impl Sweep {
     #[staticmethod]
     fn of_toml(text: &str, shown: &str) -> PyResult<Sweep> {
         let sweep = terrace_study::sweep::Sweep::parse(text, shown).map_err(|error| exception(&error))?;
-        Ok(Sweep { sweep })
+        Ok(Sweep { sweep, failure: Failure::default() })
     }
 
     /// Reads a JSON document with the keys of a TOML file.
     #[staticmethod]
     fn of_json(text: &str) -> PyResult<Sweep> {
         let sweep = SweepFile::of_json(text).and_then(|file| file.sweep());
-        Ok(Sweep { sweep: sweep.map_err(|error| exception(&error))? })
+        Ok(Sweep { sweep: sweep.map_err(|error| exception(&error))?, failure: Failure::default() })
+    }
+
+    /// The sweep with the runs of its first design under these policies as well.
+    fn under(&self, py: Python<'_>, policies: Vec<OwnSpec>) -> PyResult<Sweep> {
+        let failure = Failure::default();
+        let policies = policies.iter().map(|spec| spec.to_policy(py, None, &failure, None));
+        let sweep = self.sweep.with_policies(&policies.collect::<PyResult<Vec<_>>>()?);
+        Ok(Sweep { sweep: sweep.map_err(|error| exception(&error))?, failure })
+    }
+
+    /// Takes what a policy in Python raised, the first of several.
+    fn raised(&self) -> Option<PyErr> {
+        self.failure.take()
     }
 
     fn __len__(&self) -> usize {

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import Any, Mapping, Sequence, Union
+from typing import Any, Iterable, Mapping, Sequence, Union
 
+from ._check import flag, is_flag, path, whole
 from ._terrace import RequestError
 
 #: An input, or what names one: the path of a trace, the name of a workload, the words of a command.
@@ -18,7 +19,7 @@ def text_of(value: Any) -> str:
     >>> [text_of(value) for value in (True, 4, 0.5, "2 MiB")]
     ['true', '4', '0.5', '2 MiB']
     """
-    if isinstance(value, bool):
+    if is_flag(value):
         return "true" if value else "false"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(_quoted(part) for part in value) + "]"
@@ -40,6 +41,11 @@ class Workload:
     spec: str
 
     def __init__(self, name: str, /, **parameters: Any) -> None:
+        if not isinstance(name, str):
+            raise RequestError(f"workload: {name!r} is no name of a workload")
+        for key, value in parameters.items():
+            if isinstance(value, str) and "," in value:
+                raise RequestError(f"{key}: {value!r} has a comma, which separates parameters; give each as an argument")
         words = [name, *(f"{key}={text_of(value)}" for key, value in parameters.items())]
         object.__setattr__(self, "spec", ",".join(words))
 
@@ -56,7 +62,7 @@ class Trace:
     salvage: bool = False
 
     def _words(self) -> dict[str, Any]:
-        return _words(trace=os.fspath(self.path), salvage=self.salvage)
+        return _words(trace=path("trace", self.path), salvage=flag("salvage", self.salvage))
 
 
 @dataclass(frozen=True)
@@ -144,21 +150,27 @@ class Command:
     def __post_init__(self) -> None:
         if isinstance(self.words, (str, bytes, os.PathLike)):
             raise RequestError(f'command: {self.words!r} is no list of words; give one, such as ["sort", "big.txt"]')
-        object.__setattr__(self, "words", tuple(os.fspath(word) for word in self.words))
+        words = tuple(self.words)
+        for word in words:
+            if not isinstance(word, (str, bytes, os.PathLike)):
+                raise RequestError(f"command: {word!r} is no word of a command; {_ADDRESSES}")
+        if not words:
+            raise RequestError("command: it is empty; give the program and its arguments")
+        object.__setattr__(self, "words", tuple(os.fspath(word) for word in words))
 
     def _words(self) -> dict[str, Any]:
         return _words(
             command=list(self.words),
-            skip=int(self.skip),
-            limit=None if self.limit is None else int(self.limit),
+            skip=whole("skip", self.skip, 0, 2**64 - 1),
+            limit=None if self.limit is None else whole("limit", self.limit, 1, 2**64 - 1),
             every=self.every,
-            end_at_limit=self.end_at_limit,
-            region=self.region,
-            program_counters=self.program_counters,
-            allocations=self.allocations,
-            dependences=self.dependences,
-            follow_exec=self.follow_exec,
-            gpu=self.gpu,
+            end_at_limit=flag("end_at_limit", self.end_at_limit),
+            region=flag("region", self.region),
+            program_counters=flag("program_counters", self.program_counters),
+            allocations=flag("allocations", self.allocations),
+            dependences=flag("dependences", self.dependences),
+            follow_exec=flag("follow_exec", self.follow_exec),
+            gpu=flag("gpu", self.gpu),
         )
 
 
@@ -203,19 +215,29 @@ def as_input(word: InputLike) -> Workload | Trace | Suite | Mix | Command:
         return Trace(word)
     if isinstance(word, Sequence):
         return Command(word)
-    raise RequestError(f"{word!r} is no input; give a workload, the path of a trace, or a list of words")
+    if isinstance(word, Mapping):
+        raise RequestError(f'input: {word!r} is a mapping; give terrace.Workload("gups", bytes="2 MiB")')
+    shown = repr(word)
+    shown = shown if len(shown) <= 60 else f"a {type(word).__name__}"
+    raise RequestError(
+        f"input: {shown} is no input; give a workload, the path of a trace, or a list of words. {_ADDRESSES}"
+    )
+
+
+#: How addresses that a program of the user's made come into a study.
+_ADDRESSES = "Write addresses to a file first, a line such as `R 1ffe 8` for each access, and give its path"
 
 
 def _several(value: Any) -> list[Any]:
     if value is None:
         return []
-    single = isinstance(value, (str, os.PathLike, Workload, Trace, Suite, Mix, Command))
-    return [value] if single else list(value)
+    single = isinstance(value, (str, bytes, os.PathLike, Workload, Trace, Suite, Mix, Command, Mapping))
+    return [value] if single or not isinstance(value, Iterable) else list(value)
 
 
 def gather(
     inputs: Any,
-    workload: str | Sequence[str] | None,
+    workload: str | Workload | Sequence[str | Workload] | None,
     trace: Any,
     command: Sequence[str] | None,
 ) -> list[dict[str, Any]]:
@@ -226,8 +248,9 @@ def gather(
         found += [as_input(part) for part in inputs]
     else:
         found += [as_input(part) for part in _several(inputs)]
-    found += [Trace(part) for part in _several(trace)]
-    found += [Workload(part) if isinstance(part, str) else part for part in _several(workload)]
+    found += [part if isinstance(part, Trace) else Trace(part) for part in _several(trace)]
+    for part in _several(workload):
+        found.append(part if isinstance(part, Workload) else Workload(part))
     if command is not None:
         found.append(Command(command))
     return [part._words() for part in found]
@@ -236,7 +259,7 @@ def gather(
 def one(
     what: str,
     input: InputLike | None,
-    workload: str | None,
+    workload: str | Workload | None,
     trace: Any,
     command: Sequence[str] | None,
 ) -> dict[str, Any]:
@@ -254,8 +277,18 @@ def settings(values: Mapping[str, Any] | Sequence[str] | None) -> list[str]:
     """``{"os.pages": "2m"}`` as the command line's ``os.pages=2m``."""
     if values is None:
         return []
-    if isinstance(values, Mapping):
-        return [f"{key}={text_of(value)}" for key, value in values.items()]
     if isinstance(values, str):
         return [values]
-    return list(values)
+    # A mapping, or what is one but for its name, such as a series of pandas.
+    pairs = values.items() if hasattr(values, "items") else values
+    if not isinstance(pairs, Iterable) or isinstance(pairs, (bytes, os.PathLike)):
+        raise RequestError(f'set: {values!r} is no mapping of parameters; give one, such as {{"os.pages": "2m"}}')
+    found = []
+    for pair in pairs:
+        if isinstance(pair, str):
+            found.append(pair)
+        elif isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str):
+            found.append(f"{pair[0]}={text_of(pair[1])}")
+        else:
+            raise RequestError(f'set: {pair!r} is no parameter with its value, such as "os.pages=2m"')
+    return found

@@ -6,7 +6,7 @@ import os
 from typing import Any, Iterator
 
 from . import _terrace
-from ._table import Table
+from ._table import Table, html_table
 
 
 class Run(Table):
@@ -91,7 +91,7 @@ class Run(Table):
 
     @property
     def command(self) -> str:
-        """The command that repeats the run."""
+        """The command that repeats the run; of a run under a policy in Python the call that does."""
         return self._inner.command
 
     @property
@@ -132,6 +132,17 @@ class Run(Table):
     def summary(self) -> str:
         """Key numbers and where the cycles went, as the command line shows them."""
         return self._inner.summary()
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the run's statistics with their units, below what it is a run of."""
+        units = self.units
+        about: list[tuple[str, Any, str]] = [("design", self.design, ""), ("machine", self.machine, ""), ("input", self.input, "")]
+        about += [("accesses", self.accesses, ""), ("simulated time", self.seconds_simulated, "s")]
+        stats = [
+            (name, f"histogram of {value['count']}" if isinstance(value, dict) else value, units[name])
+            for name, value in self.stats.items()
+        ]
+        return html_table(("", "value", "unit"), about + stats)
 
     def __repr__(self) -> str:
         return f"<terrace.Run of {self.design} on {self.input}: {self.accesses} accesses>"
@@ -175,8 +186,15 @@ class Comparison(Table):
         """Runs that were asked for and have no result, and why."""
         return self._inner.failures
 
-    def __getitem__(self, key: str | tuple[str, str]) -> Run:
-        """The run of a design, or of a design and an input."""
+    @property
+    def units(self) -> dict[str, str]:
+        """The unit of each statistic of the runs."""
+        return {name: unit for run in self.runs for name, unit in run.units.items()}
+
+    def __getitem__(self, key: str | tuple[str, str] | int) -> Run:
+        """The run of a design, or of a design and an input, or the one with this number."""
+        if isinstance(key, int):
+            return self.runs[key]
         design, input = key if isinstance(key, tuple) else (key, None)
         for run in self.runs:
             if run.design == design and input in (None, run.input):

@@ -3,93 +3,46 @@
 from __future__ import annotations
 
 import json
-import operator
 import os
 from contextlib import contextmanager
-from typing import Any, Iterator, Mapping, Sequence
+from typing import Any, Iterator, Literal, Mapping, Sequence, SupportsIndex
 
+from . import _check as checked
 from . import _terrace
 from ._answers import Advice, Claims, Hints, Recording, Tuned
-from ._inputs import InputLike, _several, as_input, gather, one, settings
+from ._inputs import InputLike, Workload, _several, as_input, gather, one, settings
 from ._progress import ProgressLike, shown
 from ._results import Comparison, Run
 from ._terrace import RequestError, RunError
+from .policies import PoliciesLike, PolicyLike, of_run, of_study
 
 Settings = Mapping[str, Any] | Sequence[str] | None
+#: How much is simulated.
+Fidelity = Literal["full", "translation", "pages"]
+#: The name of a built-in workload, or one with its parameters.
+WorkloadLike = str | Workload
+#: A design: a name, or a TOML file.
+DesignLike = str | os.PathLike[str]
 
 
 def _options(
     machine: str | os.PathLike[str] | None,
     set: Settings,
-    time_scale: int,
+    time_scale: SupportsIndex,
     fidelity: str,
-    scale: int,
+    scale: SupportsIndex,
     whole: bool,
     fast_forward: bool,
 ) -> dict[str, Any]:
     return {
-        "machine": None if machine is None else os.fspath(machine),
+        "machine": checked.optional_path("machine", machine),
         "sets": settings(set),
-        "time_scale": _whole("time_scale", time_scale),
-        "fidelity": _fidelity(fidelity),
-        "scale": _whole("scale", scale),
-        "whole": bool(whole),
-        "fast_forward": bool(fast_forward),
+        "time_scale": checked.whole("time_scale", time_scale),
+        "fidelity": checked.fidelity(fidelity),
+        "scale": checked.whole("scale", scale),
+        "whole": checked.flag("whole", whole),
+        "fast_forward": checked.flag("fast_forward", fast_forward),
     }
-
-
-def _whole(name: str, value: Any) -> int:
-    """A whole number, as an option takes it.
-
-    >>> _whole("scale", 4)
-    4
-    """
-    try:
-        number = None if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = None
-    if number is None or not 0 <= number < 2**32:
-        raise RequestError(f"{name}: {value!r} is not a whole number from 1 on")
-    return number
-
-
-def _fidelity(value: Any) -> str:
-    if not isinstance(value, str):
-        raise RequestError(f"fidelity: {value!r} is not full, translation or pages")
-    return value
-
-
-def _share(name: str, value: float | str) -> float:
-    """A share of 0 to 1.
-
-    >>> _share("slowdown", "3%"), _share("slowdown", 0.5)
-    (0.03, 0.5)
-    """
-    text = str(value).strip()
-    try:
-        share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
-    except ValueError:
-        share = -1.0
-    if not 0 <= share <= 1:
-        raise RequestError(f'{name}: "{text}" is not a share, such as 3% or 0.03 and at most 100%')
-    return share
-
-
-def _fast_share(name: str, value: float | str) -> float:
-    share = _share(name, value)
-    if share == 0:
-        raise RequestError(
-            f"{name}: some memory has to be fast, if only for page tables; 1% is little"
-        )
-    return share
-
-
-def _prices(prices: Mapping[str, float] | None) -> list[tuple[str, float]]:
-    found = [(tier, float(price)) for tier, price in (prices or {}).items()]
-    for tier, price in found:
-        if not 0 <= price < float("inf"):
-            raise RequestError(f'"{tier}={price}" is not TIER=PRICE, such as slow=0.33')
-    return found
 
 
 @contextmanager
@@ -101,39 +54,30 @@ def _showing(progress: ProgressLike) -> Iterator[Any]:
         show.close()
 
 
-def _file(path: str | os.PathLike[str] | None) -> str | None:
-    return None if path is None else os.fspath(path)
-
-
 def _failed(message: str, result: Any) -> RunError:
     """The error of a study of which there is a result all the same: its ``result``."""
     error = RunError(message)
-    error.result = result  # type: ignore[attr-defined]
+    error.result = result
     return error
 
 
-def _names(words: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None) -> list[str]:
-    if words is None:
-        return []
-    return [os.fspath(words)] if isinstance(words, (str, os.PathLike)) else [os.fspath(word) for word in words]
-
-
 def compare(
-    designs: str | Sequence[str | os.PathLike[str]] | None = None,
+    designs: DesignLike | Sequence[DesignLike] | None = None,
     inputs: Any = None,
     *,
-    workload: str | Sequence[str] | None = None,
+    workload: WorkloadLike | Sequence[WorkloadLike] | None = None,
     trace: Any = None,
     command: Sequence[str] | None = None,
-    policies: Sequence[str] = (),
+    policies: str | Sequence[str] = (),
+    policy: PoliciesLike | None = None,
     fast: float | str | Sequence[float | str] = (),
     price: Mapping[str, float] | None = None,
     machine: str | os.PathLike[str] | None = None,
     set: Settings = None,
     hints: str | os.PathLike[str] | None = None,
-    time_scale: int = 1,
-    fidelity: str = "full",
-    scale: int = 1,
+    time_scale: SupportsIndex = 1,
+    fidelity: Fidelity = "full",
+    scale: SupportsIndex = 1,
     whole: bool = False,
     fast_forward: bool = False,
     intervals: bool = True,
@@ -147,6 +91,10 @@ def compare(
     is ``{"ambix:os.policy.period": "1 s"}``. ``intervals`` says of every speed-up how far assumed constants and seeds move
     it, which takes up to two more runs of each design. ``hints`` is a file of :func:`profile`: the policy ``annotated`` places
     data structures by it instead of by a first pass over the input. Without designs or without inputs those of the built-in study are taken.
+
+    ``policy`` compares the first design under policies that are written in Python as well, each in place of the design's: a class, a
+    function that makes a :class:`terrace.Policy`, a list of these, or a mapping from the names that rows are to have. Each run
+    gets an object of its own. Without designs the design is ``first-touch``.
 
     >>> import terrace
     >>> result = terrace.compare(
@@ -162,25 +110,26 @@ def compare(
     those that are complete.
     """
     options = _options(machine, set, time_scale, fidelity, scale, whole, fast_forward)
-    shares = [fast] if isinstance(fast, (str, float, int)) else fast
+    shares = checked.fast_shares(fast)
     with _showing(progress) as show:
         result = Comparison(
             _terrace.compare(
-                _names(designs),
-                _names(policies),
-                [_fast_share("fast", share) for share in shares],
-                _prices(price),
+                checked.names("designs", designs),
+                checked.names("policies", policies),
+                of_study(policy),
+                shares,
+                checked.prices(price),
                 gather(inputs, workload, trace, command),
                 options,
-                _file(hints),
-                intervals,
+                checked.optional_path("hints", hints),
+                checked.flag("intervals", intervals),
                 show,
             )
         )
     if result.failures:
         finished, asked = len(result.runs), result._inner.asked
         reasons = "; ".join(result.failures)
-        raise _failed(f"{finished} of {asked} runs succeeded: {reasons}", result)
+        raise _failed(f"{finished} of {asked} runs succeeded: {reasons}", result) from result._inner.raised
     return result
 
 
@@ -188,24 +137,25 @@ def run(
     design: str | os.PathLike[str],
     input: InputLike | None = None,
     *,
-    workload: str | None = None,
+    workload: WorkloadLike | None = None,
     trace: Any = None,
     command: Sequence[str] | None = None,
     machine: str | os.PathLike[str] | None = None,
     set: Settings = None,
     hints: str | os.PathLike[str] | None = None,
-    time_scale: int = 1,
-    fidelity: str = "full",
-    scale: int = 1,
+    time_scale: SupportsIndex = 1,
+    fidelity: Fidelity = "full",
+    scale: SupportsIndex = 1,
     whole: bool = False,
     fast_forward: bool = False,
-    policy: Any = None,
+    policy: PolicyLike | None = None,
     progress: ProgressLike = None,
 ) -> Run:
     """Simulates one design on one input.
 
     A policy is a design too: its name stands for 4 KiB pages on the default machine under that policy. ``policy`` is one
-    that is written in Python, in place of the design's (see :class:`terrace.Policy`).
+    that is written in Python, in place of the design's (see :class:`terrace.Policy`): an object that has managed no run yet, its
+    class, or a function that makes one.
 
     >>> import terrace
     >>> fast = terrace.run("native-2m", terrace.Workload("gups", bytes="16 MiB", updates=20000))
@@ -223,11 +173,12 @@ def run(
     given = one("run", input, workload, trace, command)
     options = _options(machine, set, time_scale, fidelity, scale, whole, fast_forward)
     if policy is not None:
-        _check_own_policy(hints, time_scale, options["sets"])
+        _check_own_policy(hints, options["time_scale"], options["sets"])
     with _showing(progress) as show:
         if policy is not None:
-            return Run(_terrace.run_under(policy, os.fspath(design), given, options, show))
-        result = Comparison(_terrace.compare(_names(design), [], [], [], [given], options, _file(hints), False, show))
+            return Run(_terrace.run_under(of_run(policy), checked.path("design", design), given, options, show))
+        trained = checked.optional_path("hints", hints)
+        result = Comparison(_terrace.compare([os.fspath(design)], [], [], [], [], [given], options, trained, False, show))
     if result.failures:
         raise RunError("; ".join(result.failures))
     return result.runs[0]
@@ -252,7 +203,7 @@ def record(
     output: str | os.PathLike[str],
     input: InputLike | None = None,
     *,
-    workload: str | None = None,
+    workload: WorkloadLike | None = None,
     command: Sequence[str] | None = None,
     progress: ProgressLike = None,
 ) -> Recording:
@@ -268,7 +219,7 @@ def record(
     """
     given = one("record", input, workload, None, command)
     with _showing(progress) as show:
-        accesses, size, seconds, trouble = _terrace.record(given, os.fspath(output), show)
+        accesses, size, seconds, trouble = _terrace.record(given, checked.path("output", output), show)
     document = {
         "trace": os.fspath(output),
         "accesses": accesses,
@@ -287,13 +238,13 @@ def profile(
     output: str | os.PathLike[str],
     input: InputLike | None = None,
     *,
-    workload: str | None = None,
+    workload: WorkloadLike | None = None,
     trace: Any = None,
     command: Sequence[str] | None = None,
     machine: str | os.PathLike[str] | None = None,
     set: Settings = None,
-    fidelity: str = "full",
-    scale: int = 1,
+    fidelity: Fidelity = "full",
+    scale: SupportsIndex = 1,
     whole: bool = False,
     fast_forward: bool = False,
     progress: ProgressLike = None,
@@ -316,6 +267,7 @@ def profile(
     if given["command"] is not None and not given["gpu"]:
         given["allocations"] = True  # Without these there is nothing to count.
     options = _options(machine, set, 1, fidelity, scale, whole, fast_forward)
+    checked.path("output", output)
     with _showing(progress) as show:
         command_line = f"terrace.profile({os.fspath(output)!r}, …)"
         text, trouble = _terrace.profile(given, os.fspath(output), options, command_line, show)
@@ -328,7 +280,7 @@ def profile(
 def advise(
     input: InputLike | None = None,
     *,
-    workload: str | None = None,
+    workload: WorkloadLike | None = None,
     trace: Any = None,
     command: Sequence[str] | None = None,
     slowdown: float | str = 0.03,
@@ -340,8 +292,8 @@ def advise(
     machine: str | os.PathLike[str] | None = None,
     set: Settings = None,
     hints: str | os.PathLike[str] | None = None,
-    time_scale: int = 1,
-    scale: int = 1,
+    time_scale: SupportsIndex = 1,
+    scale: SupportsIndex = 1,
     whole: bool = False,
     fast_forward: bool = False,
     progress: ProgressLike = None,
@@ -350,35 +302,34 @@ def advise(
 
     ``intervals`` says how far assumed constants and seeds move the recommended slowdown, from two more runs.
     """
-    step = _share("resolution", resolution)
+    step = checked.share("resolution", resolution)
     if not 0.001 <= step <= 0.5:
         raise RequestError("resolution: a step is between 0.1% and 50%")
-    if not 1 <= seeds <= 100:
-        raise RequestError(f"seeds: {seeds} is not in 1..=100")
+    seeds = checked.between("seeds", seeds, 1, 100)
     given = one("advise", input, workload, trace, command)
     options = _options(machine, set, time_scale, "full", scale, whole, fast_forward)
-    names = None if policies is None else _names(policies)
+    names = None if policies is None else checked.names("policies", policies)
+    tolerated, costs = checked.share("slowdown", slowdown), checked.prices(price)
+    trained, wanted = checked.optional_path("hints", hints), checked.flag("intervals", intervals)
     with _showing(progress) as show:
-        tolerated = _share("slowdown", slowdown)
-        asked = (given, names, tolerated, step, seeds, _prices(price), intervals)
-        text = _terrace.advise(*asked, options, _file(hints), show)
+        text = _terrace.advise(given, names, tolerated, step, seeds, costs, wanted, options, trained, show)
     return Advice(json.loads(text))
 
 
 def advise_pages(
     input: InputLike | None = None,
     *,
-    workload: str | None = None,
+    workload: WorkloadLike | None = None,
     trace: Any = None,
     command: Sequence[str] | None = None,
     policies: Sequence[str] = (),
     tlbs: Sequence[str] = (),
-    bloat: float = 0.10,
+    bloat: float | str = 0.10,
     intervals: bool = True,
     machine: str | os.PathLike[str] | None = None,
     set: Settings = None,
-    time_scale: int = 1,
-    scale: int = 1,
+    time_scale: SupportsIndex = 1,
+    scale: SupportsIndex = 1,
     whole: bool = False,
     fast_forward: bool = False,
     progress: ProgressLike = None,
@@ -387,12 +338,17 @@ def advise_pages(
 
     ``intervals`` says of every gain how far assumed constants and seeds move it, from up to two more runs of each way.
     """
-    if not 0 <= bloat < float("inf"):
+    # More than all of the memory can be bloat.
+    text = str(bloat).strip()
+    more = checked.number(text[:-1]) / 100 if isinstance(bloat, str) and text.endswith("%") else checked.number(bloat)
+    if not 0 <= more < float("inf"):
         raise RequestError(f'bloat: "{bloat}" is not a share, such as 10% or 0.1')
+    wanted, named = checked.flag("intervals", intervals), checked.names("policies", policies)
+    buffers = checked.names("tlbs", tlbs)
     given = one("advise_pages", input, workload, trace, command)
     options = _options(machine, set, time_scale, "full", scale, whole, fast_forward)
     with _showing(progress) as show:
-        text = _terrace.advise_pages(given, _names(policies), _names(tlbs), bloat, intervals, options, show)
+        text = _terrace.advise_pages(given, named, buffers, more, wanted, options, show)
     return Advice(json.loads(text))
 
 
@@ -400,7 +356,7 @@ def tune(
     policy: str,
     input: InputLike | None = None,
     *,
-    workload: str | None = None,
+    workload: WorkloadLike | None = None,
     trace: Any = None,
     command: Sequence[str] | None = None,
     check: Sequence[InputLike] = (),
@@ -414,38 +370,52 @@ def tune(
     machine: str | os.PathLike[str] | None = None,
     set: Settings = None,
     hints: str | os.PathLike[str] | None = None,
-    time_scale: int = 1,
-    scale: int = 1,
+    time_scale: SupportsIndex = 1,
+    scale: SupportsIndex = 1,
     whole: bool = False,
     fast_forward: bool = False,
     progress: ProgressLike = None,
 ) -> Tuned:
     """Searches a policy's parameters on an input, and says how the best setting does on inputs it was not tuned on."""
-    if not 1 <= runs <= 100_000:
-        raise RequestError(f"runs: {runs} is not in 1..=100000")
+    runs = checked.between("runs", runs, 1, 100_000)
+    seed = checked.whole("seed", seed, least=0, most=2**64 - 1)
     given = one("tune", input, workload, trace, command)
     others = [(str(word), as_input(word)._words()) for word in _several(check)]
-    bounds = [(name, str(low), str(high)) for name, (low, high) in (ranges or {}).items()]
-    tolerated = None if slowdown is None else _share("slowdown", slowdown)
+    bounds = _bounds(ranges)
+    tolerated = None if slowdown is None else checked.share("slowdown", slowdown)
     options = _options(machine, set, time_scale, "full", scale, whole, fast_forward)
-    share = _fast_share("fast", fast)
+    share = checked.fast_share("fast", fast)
+    name, varied, costs = checked.path("policy", policy), checked.names("parameters", parameters), checked.prices(price)
+    trained = checked.optional_path("hints", hints)
     with _showing(progress) as show:
         text = _terrace.tune(
-            policy,
+            name,
             given,
             others,
-            _names(parameters),
+            varied,
             bounds,
             runs,
             seed,
             tolerated,
             share,
-            _prices(price),
+            costs,
             options,
-            _file(hints),
+            trained,
             show,
         )
     return Tuned(json.loads(text))
+
+
+def _bounds(ranges: Mapping[str, tuple[Any, Any]] | None) -> list[tuple[str, str, str]]:
+    """The range of each parameter, as texts."""
+    if ranges is not None and not isinstance(ranges, Mapping):
+        raise RequestError(f'ranges: {ranges!r} is no mapping; give one, such as {{"period": ("1 ms", "1 s")}}')
+    bounds = []
+    for name, pair in (ranges or {}).items():
+        if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) != 2:
+            raise RequestError(f"ranges: {name}: {pair!r} is no pair of the least and the largest value")
+        bounds.append((name, str(pair[0]), str(pair[1])))
+    return bounds
 
 
 def reproduce(*claims: str, intervals: bool = False, progress: ProgressLike = None) -> Claims:
@@ -454,5 +424,6 @@ def reproduce(*claims: str, intervals: bool = False, progress: ProgressLike = No
     A name may be the beginning of claims' names, or a file with claims. ``intervals`` says of each how far assumed constants
     and seeds move its numbers, which takes up to two more runs of each run.
     """
+    named, wanted = checked.names("claims", claims), checked.flag("intervals", intervals)
     with _showing(progress) as show:
-        return Claims(json.loads(_terrace.reproduce(list(claims), intervals, show)))
+        return Claims(json.loads(_terrace.reproduce(named, wanted, show)))

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import tempfile
 import weakref
-from typing import Any, Mapping, Sequence
+from typing import Any, Iterable, Mapping, Sequence, SupportsIndex
 
+from . import _check as check
 from . import _terrace
-from ._inputs import Mix, Suite, Trace, Workload, as_input
+from ._check import names
+from ._inputs import Mix, Suite, Trace, Workload, _several, as_input
 from ._progress import ProgressLike, shown
-from ._studies import _failed, _fidelity, _file, _names, _whole
+from ._studies import Fidelity, _failed
 from ._table import Table
-from ._terrace import RequestError, RunError
+from ._terrace import RequestError
+from .policies import PoliciesLike, of_study
 
 
 class Sweep(Table):
@@ -53,7 +57,7 @@ class Sweep(Table):
 def _document(space: Any, inputs: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     """A sweep's file as a document."""
     if not isinstance(space, Mapping):
-        space = {"designs": _names(space)}
+        space = {"designs": names("designs", space)}
     document = {**space}
     keys = {key: value for key, value in document.items() if "." in key}
     document = {key: value for key, value in document.items() if key not in keys}
@@ -61,12 +65,14 @@ def _document(space: Any, inputs: Any, options: Mapping[str, Any]) -> dict[str, 
     document["workload"] = list(document.get("workload", []))
     for name in ("designs", "machines", "workloads", "traces", "suite", "mixes"):
         if name in document:
-            document[name] = _names(document[name])
+            document[name] = names(name, document[name])
     document["set"] = {**document.get("set", {}), **keys}
-    document["set"] = {key: _plain(value) for key, value in document["set"].items()}
-    for word in [inputs] if isinstance(inputs, (str, os.PathLike, Workload, Trace, Suite, Mix, Mapping)) else inputs or ():
+    document["set"] = {key: _plain(key, value) for key, value in document["set"].items()}
+    for word in _several(inputs):
         if isinstance(word, Mapping):
-            table = {key: _plain(value) for key, value in word.items() if key != "name"}
+            if not isinstance(word.get("name"), str):
+                raise RequestError(f"inputs: {dict(word)!r} names no workload; add \"name\": \"gups\"")
+            table = {key: _plain(key, value) for key, value in word.items() if key != "name"}
             document["workload"].append({"name": word["name"], "set": table})
             continue
         found = as_input(word)
@@ -91,13 +97,17 @@ def _is_given(value: Any) -> bool:
     return value is not None and value is not False
 
 
-def _plain(value: Any) -> Any:
+def _plain(key: str, value: Any) -> Any:
     """Ranges, arrays of numbers and their elements as JSON has them."""
+    if hasattr(value, "item") and not getattr(value, "shape", ()):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        raise RequestError(f"{key}: {value!r} is no value")
     if isinstance(value, (str, bool, int, float)):
         return value
-    if hasattr(value, "item") and not getattr(value, "shape", ()):
-        return value.item()
-    return [_plain(part) for part in value]
+    if value is None or not isinstance(value, Iterable):
+        raise RequestError(f"{key}: {value!r} is neither a value nor a list of values")
+    return [_plain(key, part) for part in value]
 
 
 def sweep(
@@ -105,11 +115,12 @@ def sweep(
     inputs: Any = None,
     *,
     output: str | os.PathLike[str] | None = None,
-    fidelity: str | None = None,
-    scale: int | None = None,
+    policy: PoliciesLike | None = None,
+    fidelity: Fidelity | None = None,
+    scale: SupportsIndex | None = None,
     whole: bool = False,
     fast_forward: bool = False,
-    time_scale: int | None = None,
+    time_scale: SupportsIndex | None = None,
     hints: str | os.PathLike[str] | None = None,
     group: int | None = None,
     ray: Any = None,
@@ -134,25 +145,34 @@ def sweep(
 
     ``hints`` is a file of :func:`profile`, for designs that place data structures by it.
 
+    ``policy`` runs the first design under policies that are written in Python as well, as in :func:`compare`. Such runs are not kept:
+    nothing says whether a class still decides what it did.
+
     With ``output`` each finished run is kept in that folder: the same call goes on where it was stopped, and runs only what is
     new in a larger space. At the end the folder has ``results.csv`` and ``results.parquet``.
 
     ``ray=True`` runs on the Ray cluster that this process is connected to, or a local one; an address connects to that
     cluster. A group of runs whose worker dies is given to another one, ``retries`` times.
 
-    Raises :class:`RunError` where runs failed; its ``result`` has those that are complete.
+    Raises :class:`RunError` where runs failed, also where an input cannot be read; its ``result`` has those that are complete.
     """
-    if retries < 0:
-        raise RequestError(f"retries: {retries} is less than 0")
-    if group is not None and group < 1:
-        raise RequestError(f"group: {group} is less than 1")
+    retries = check.whole("retries", retries, least=0)
+    group = None if group is None else check.between("group", group, 1, 2**32 - 1)
+    folder = check.optional_path("output", output)
+    own = of_study(policy)
+    if own and (folder is not None or ray):
+        other = "ray" if folder is None else "output"
+        raise RequestError(
+            f"{other}: runs under a policy that is written in Python are made here and not kept; leave {other} out, and "
+            "keep the table: to_parquet"
+        )
     options = {
-        "fidelity": None if fidelity is None else _fidelity(fidelity),
-        "scale": None if scale is None else _whole("scale", scale),
-        "whole": bool(whole),
-        "fast_forward": bool(fast_forward),
-        "time_scale": None if time_scale is None else _whole("time_scale", time_scale),
-        "hints": _file(hints),
+        "fidelity": None if fidelity is None else check.fidelity(fidelity),
+        "scale": None if scale is None else check.whole("scale", scale),
+        "whole": check.flag("whole", whole),
+        "fast_forward": check.flag("fast_forward", fast_forward),
+        "time_scale": None if time_scale is None else check.whole("time_scale", time_scale),
+        "hints": check.optional_path("hints", hints),
     }
     is_file = isinstance(space, os.PathLike) or (isinstance(space, str) and space.endswith(".toml"))
     if is_file:
@@ -169,18 +189,26 @@ def sweep(
         text = json.dumps(_document(space, inputs, options))
         plan = _terrace.Sweep.of_json(text)
         source = ("json", text, "")
-    folder = tempfile.mkdtemp(prefix="terrace-sweep-") if output is None else os.fspath(output)
+    if own:
+        plan = plan.under(own)
+    is_temporary = folder is None
+    if folder is None:
+        folder = tempfile.mkdtemp(prefix="terrace-sweep-")
     try:
         failures = _run(plan, source, folder, group, ray, retries, progress)
         plan.write(folder)
-    except BaseException:
-        if output is None:
+    except BaseException as error:
+        if is_temporary:
             shutil.rmtree(folder, ignore_errors=True)
+        elif isinstance(error, KeyboardInterrupt):
+            # As on the command line: the tables have what is complete.
+            plan.write(folder)
         raise
-    result = Sweep(plan, folder, failures, temporary=output is None)
+    result = Sweep(plan, folder, failures, temporary=is_temporary)
     if failures:
         text = "; ".join(failures)
-        raise _failed(f"{result.asked - len(failures)} of {result.asked} runs succeeded: {text}", result)
+        message = f"{result.asked - len(failures)} of {result.asked} runs succeeded: {text}"
+        raise _failed(message, result) from plan.raised()
     return result
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import importlib
 import os
 from typing import TYPE_CHECKING, Any, Iterator, Sequence
@@ -15,6 +16,25 @@ if TYPE_CHECKING:
 
 #: The largest number that a signed column of 64 bits holds.
 _SIGNED = 2**63 - 1
+
+#: What a notebook shows of a table; more makes pages slow and nobody reads it.
+_SHOWN_ROWS, _SHOWN_COLUMNS = 40, 16
+
+
+def html_table(names: Sequence[str], rows: Sequence[Sequence[Any]], left_out: str = "") -> str:
+    """A plain table for notebooks, with every text escaped.
+
+    >>> html_table(["a<b"], [[None]])
+    '<table><thead><tr><th>a&lt;b</th></tr></thead><tbody><tr><td></td></tr></tbody></table>'
+    """
+
+    def row(cells: Sequence[Any], tag: str) -> str:
+        texts = ("" if cell is None else html.escape(str(cell)) for cell in cells)
+        return "<tr>" + "".join(f"<{tag}>{text}</{tag}>" for text in texts) + "</tr>"
+
+    body = "".join(row(cells, "td") for cells in rows)
+    below = f"<p>{html.escape(left_out)}</p>" if left_out else ""
+    return f"<table><thead>{row(names, 'th')}</thead><tbody>{body}</tbody></table>{below}"
 
 
 def _library(name: str, what: str) -> Any:
@@ -107,6 +127,16 @@ class Table:
     def to_parquet(self, path: str | os.PathLike[str]) -> None:
         """Writes a Parquet file. Needs no library."""
         write_parquet(self._of_columns(), os.fspath(path))
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the first columns and rows, as a plain table."""
+        columns = self._of_columns()
+        shown = list(columns)[:_SHOWN_COLUMNS]
+        rows = list(zip(*(columns[name][1][:_SHOWN_ROWS] for name in shown)))
+        count, more = len(self), len(columns) - len(shown)
+        parts = [f"{count - len(rows)} more rows"] if count > len(rows) else []
+        parts += [f"{more} more columns"] if more else []
+        return html_table(shown, rows, f"and {' and '.join(parts)}: to_pandas() has all" if parts else "")
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The table for any library that speaks Arrow's interface for Python (DuckDB, Polars, pandas 3)."""

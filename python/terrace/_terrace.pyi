@@ -1,17 +1,19 @@
 """Types of the extension module. Users have the functions and classes of the package `terrace`."""
 
 from os import PathLike
-from typing import Any, Callable, Mapping
+from typing import Any, Callable
 
 __version__: str
 
 class TerraceError(Exception): ...
 class RequestError(TerraceError): ...
-class RunError(TerraceError): ...
+class RunError(TerraceError):
+    #: What is complete of the study, where there is something; none elsewhere.
+    result: Any
 
 _Columns = dict[str, tuple[str, list[Any]]]
 _Show = Callable[[list[str], list[tuple[int, str, int, float | None, bool]]], object] | None
-_Words = Mapping[str, Any]
+_Words = dict[str, Any]
 
 class Run:
     @property
@@ -61,6 +63,8 @@ class Comparison:
     @property
     def asked(self) -> int: ...
     @property
+    def raised(self) -> BaseException | None: ...
+    @property
     def baseline(self) -> str: ...
     @property
     def failures(self) -> list[str]: ...
@@ -74,6 +78,7 @@ class Comparison:
 def compare(
     designs: list[str],
     policies: list[str],
+    own: list[_Words],
     fast: list[float],
     prices: list[tuple[str, float]],
     inputs: list[_Words],
@@ -124,6 +129,8 @@ class Sweep:
     def of_toml(text: str, shown: str) -> Sweep: ...
     @staticmethod
     def of_json(text: str) -> Sweep: ...
+    def under(self, policies: list[_Words]) -> Sweep: ...
+    def raised(self) -> BaseException | None: ...
     def __len__(self) -> int: ...
     def identities(self) -> list[str]: ...
     def missing(self, folder: str) -> list[int]: ...
@@ -158,5 +165,5 @@ class Memory:
 
 def nanoseconds(text: str) -> int: ...
 def run_under(
-    policy: object, design: str, input: _Words, options: _Words, show: _Show
+    policy: _Words, design: str, input: _Words, options: _Words, show: _Show
 ) -> Run: ...

@@ -35,7 +35,7 @@ def test_idle_moves_what_its_twin_moves():
 def test_a_run_is_named_by_its_own_policy_and_not_by_the_designs():
     run = terrace.run("idle", KV, policy=Idle("200 us"), **MACHINE)
     own = {key: value for key, value in run.parameters.items() if key.startswith("os.policy.")}
-    assert own == {"os.policy.name": "Idle"}
+    assert own == {"os.policy.name": "Idle", "os.policy.object": "Idle('200 us')"}
     assert run.design_summary == "the policy Idle in place of idle"
     assert not any("acts in periods" in note for note in run.notes)
     with pytest.raises(terrace.RequestError, match="time_scale divides the periods of built-in policies"):

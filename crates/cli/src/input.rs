@@ -9,8 +9,10 @@ use terrace_study::suite::Suite;
 /// Checks all inputs of a command line, in the order: traces, workloads, programs of the suite, the command.
 pub fn prepare(options: &InputOptions, recording: &RecordingOptions) -> Result<Vec<Input>, Failure> {
     let mut inputs = Vec::new();
+    let files = options.trace.len() + options.workload.len() + options.suite.len();
+    let several = files + usize::from(!options.command.is_empty());
     for path in &options.trace {
-        inputs.push(Input::trace(path, options.salvage)?);
+        inputs.push(Input::trace_among(path, options.salvage, several)?);
     }
     for spec in &options.workload {
         inputs.push(Input::workload(spec)?);

@@ -3,6 +3,7 @@
 use crate::designs::{Changes, Job, Setting};
 use crate::input::{self, Ending, Input};
 use crate::mix::{self, Alone};
+use crate::own_policy::OwnPolicy;
 use crate::run::InputResult;
 use crate::simulation::{Settings, Simulation, Trained};
 use crate::tiers::Prices;
@@ -32,6 +33,7 @@ use terrace_sim::Fidelity;
 pub struct Comparison {
     designs: Vec<String>,
     policies: Vec<String>,
+    own_policies: Vec<OwnPolicy>,
     fast_shares: Vec<f64>,
     prices: Prices,
     changes: Changes,
@@ -72,6 +74,7 @@ impl Comparison {
         Comparison {
             designs: designs.into_iter().map(Into::into).collect(),
             policies: Vec::new(),
+            own_policies: Vec::new(),
             fast_shares: Vec::new(),
             prices: Prices::new(),
             changes: Changes::default(),
@@ -86,6 +89,13 @@ impl Comparison {
     /// the bound.
     pub fn policies<S: Into<String>>(mut self, policies: impl IntoIterator<Item = S>) -> Comparison {
         self.policies.extend(policies.into_iter().map(Into::into));
+        self
+    }
+
+    /// Compares the first design under these policies as well, each in place of the design's. Without a design that is
+    /// `first-touch`.
+    pub fn own_policies(mut self, policies: impl IntoIterator<Item = OwnPolicy>) -> Comparison {
+        self.own_policies.extend(policies);
         self
     }
 
@@ -221,6 +231,8 @@ impl Comparison {
             names.extend(self.policies.clone());
             let mut seen = HashSet::new();
             names.retain(|name| name != tiers::ALL_FAST && seen.insert(name.clone()));
+        } else if names.is_empty() && !self.own_policies.is_empty() {
+            names.push("first-touch".to_owned());
         } else if names.is_empty() && !is_tiering {
             names = defaults::DESIGNS.map(str::to_owned).into();
         }
@@ -254,6 +266,15 @@ impl Comparison {
                 "--fast needs policies or designs to compare; add --policies ambix,tpp",
             ));
         }
+        for own in &self.own_policies {
+            if jobs.iter().any(|job| job.design.design.name == own.label) || own.label == tiers::ALL_FAST {
+                return Err(Error::request(format!(
+                    "two runs are both named \"{}\"; name the policy otherwise: policy={{\"a name\": …}}",
+                    own.label
+                )));
+            }
+            jobs.push(jobs[0].under(own));
+        }
         let bound = if is_tiering { Some(tiers::all_fast(&changes, machine)?) } else { None };
         if let (false, Some(bound)) = (self.fast_shares.is_empty(), &bound) {
             tiers::check_capacity_is_free(bound, &self.changes, |key| {
@@ -268,7 +289,7 @@ impl Comparison {
         let mut paired = Vec::new();
         for input in std::mem::take(&mut self.inputs) {
             let mut jobs = match &chosen.bound {
-                Some(bound) if !self.fast_shares.is_empty() => {
+                Some(bound) if !self.fast_shares.is_empty() && input.is_readable() => {
                     let resident = tiers::resident(bound, &input, "--fast reads its input twice", settings)?;
                     self.at_shares(chosen, resident)?
                 }
@@ -286,7 +307,8 @@ impl Comparison {
         for job in &chosen.jobs {
             for &share in &self.fast_shares {
                 let machine = chosen.machine.as_deref();
-                let mut sized = tiers::with_share(&job.word, share, resident, changes, machine, scale)?;
+                let sized = tiers::with_share(&job.word, share, resident, changes, machine, scale)?;
+                let mut sized = job.as_managed(sized);
                 if self.fast_shares.len() > 1 {
                     sized.design.design.name = tiers::name_at(&sized.design.design.name, share);
                 }

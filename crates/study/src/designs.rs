@@ -1,6 +1,7 @@
 //! Designs by name, with the machine under them and the parameters that are changed.
 
 use crate::Error;
+use crate::own_policy::OwnPolicy;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -160,7 +161,7 @@ impl Changes {
             design = library.design(word, changes.machine.as_deref(), &sets)?;
         }
         design.design.check_aged_memory().map_err(Error::request)?;
-        Ok(Job { word: word.to_owned(), words: changes.to_words(), design })
+        Ok(Job { word: word.to_owned(), words: changes.to_words(), design, own: None })
     }
 }
 
@@ -173,6 +174,8 @@ pub struct Job {
     pub words: Vec<String>,
     /// What it resolved to.
     pub design: Resolved,
+    /// The policy that manages the run in place of the design's.
+    pub own: Option<OwnPolicy>,
 }
 
 /// A design is resolved for each of the ways in which it is run; what is to be said of it is said the first time.

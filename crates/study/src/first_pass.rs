@@ -33,7 +33,7 @@ pub fn check<'a>(
         if hints.is_some() && takes_hints(&design.design) {
             takers += 1;
         } else if is_needed(&design.design) {
-            for input in inputs {
+            for input in inputs.iter().filter(|input| input.is_readable()) {
                 read_twice(input, &why(&design.design))?;
             }
         }

@@ -1,17 +1,18 @@
 //! Inputs of a study, from what names them to an open source of events.
 
+mod ending;
+
+pub use ending::Ending;
+
 use crate::programs::{Opener, Regions};
 use crate::simulation::Settings;
 use crate::words::{apart, shell_join};
-use crate::{Error, Progress, Stop};
+use crate::{Error, Stop};
 use std::ffi::OsString;
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
-use terrace_recorder::{Prepared, RecordOptions, Recording};
-use terrace_trace::{Batch, Checked, EventSource, Header, ReadAhead, SourceError};
+use std::time::SystemTime;
+use terrace_recorder::{Prepared, RecordOptions};
+use terrace_trace::{Checked, EventSource, Header, ReadAhead, SourceError};
 use terrace_workload::Workload;
 
 /// An input that exists: files were opened and parameters checked, nothing has run yet.
@@ -31,7 +32,8 @@ enum Kind {
     Trace {
         path: PathBuf,
         salvage: bool,
-        source: Box<dyn EventSource>,
+        /// What was wrong with it, where other inputs are to be read all the same.
+        source: Result<Box<dyn EventSource>, Error>,
     },
     Workload {
         spec: String,
@@ -42,121 +44,6 @@ enum Kind {
     Command(Vec<OsString>, RecordOptions),
     /// A command that was found, with the emulator it needs.
     Prepared(Box<Prepared>),
-}
-
-/// The recorded program after its events are over; nothing for other inputs. It is waited for also where nobody asks
-/// how it ended, because the study failed: a job in the foreground stays there.
-#[derive(Default)]
-pub struct Ending {
-    left: Arc<Left>,
-    /// Warnings that were passed on when it began.
-    warned: usize,
-}
-
-/// What a source leaves behind when it is read no further.
-#[derive(Default)]
-struct Left {
-    recording: Mutex<Option<Recording>>,
-    stop: Stop,
-    /// The recorder ends the program at the limit of the recording.
-    ends_at_limit: bool,
-}
-
-impl Left {
-    /// Whether the recorder ended the program, as it was asked to do at the limit.
-    fn was_ended(&self, status: ExitStatus) -> bool {
-        self.ends_at_limit && status.signal() == Some(rustix::process::Signal::KILL.as_raw())
-    }
-
-    fn take(&self) -> Option<Recording> {
-        self.recording.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-
-    /// Waits for the program and returns how it ended. Calls `runs_on` if that takes longer than a moment.
-    fn wait(&self, recording: &mut Recording, runs_on: impl Fn()) -> Result<ExitStatus, SourceError> {
-        let begin = Instant::now();
-        let mut noticed = None;
-        loop {
-            // The recording is over; this only looks whether the program is, too.
-            recording.next_batch()?;
-            if let Some(status) = recording.status() {
-                return Ok(status);
-            }
-            if self.stop.requested() && noticed.is_none_or(|at: Instant| at.elapsed() > GRACE) {
-                if noticed.is_some() || begin.elapsed() > GRACE {
-                    terminate(recording.id());
-                }
-                noticed = Some(Instant::now());
-            } else if noticed.is_none() && begin.elapsed() > GRACE {
-                runs_on();
-                noticed = Some(Instant::now());
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-}
-
-impl Drop for Left {
-    fn drop(&mut self) {
-        if let Some(mut recording) = self.take() {
-            let _ = self.wait(&mut recording, || ());
-        }
-    }
-}
-
-/// A program that the user has asked to end gets this long before Terrace ends it.
-const GRACE: Duration = Duration::from_secs(1);
-
-impl Ending {
-    /// Waits for the program, which may run on after its recording ended, and passes on the recorder's warnings.
-    /// Returns how the program ended, if not well.
-    pub fn wait(self, name: &str, progress: &dyn Progress) -> Option<String> {
-        let mut recording = self.left.take()?;
-        for warning in recording.warnings().iter().skip(self.warned) {
-            progress.note(warning);
-        }
-        let runs_on = || progress.note(&format!("{name} runs on, unrecorded; waiting for its end"));
-        match self.left.wait(&mut recording, runs_on) {
-            Err(error) => Some(error.to_string()),
-            Ok(status) if status.success() || self.left.stop.requested() => None,
-            Ok(status) if self.left.was_ended(status) => None,
-            Ok(status) => {
-                Some(format!("{name} ended with {status}{}", emulators_fault(status, recording.is_gpu())))
-            }
-        }
-    }
-}
-
-/// What to try where a fault ended a program that may be the emulator's: it ends by its program's signals and by its
-/// own in one way.
-fn emulators_fault(status: ExitStatus, gpu: bool) -> String {
-    use rustix::process::Signal;
-    let faults = [Signal::SEGV, Signal::BUS, Signal::ILL, Signal::ABORT, Signal::TRAP].map(Signal::as_raw);
-    if !status.signal().is_some_and(|signal| faults.contains(&signal)) {
-        return String::new();
-    }
-    if gpu {
-        return "; whether the program or Oclgrind has crashed, oclgrind PROGRAM shows".to_owned();
-    }
-    let newer = match terrace_recorder::newer_emulator() {
-        Some(newer) => format!(
-            "the newer qemu-user that is installed ({}, {} records: PATH={}:$PATH terrace ...)",
-            newer.version,
-            newer.recording,
-            newer.folder.display()
-        ),
-        None => "a newer qemu-user".to_owned(),
-    };
-    format!(
-        "; if it runs well without the recorder, the emulator (qemu-x86_64) has crashed: check that with \
-         qemu-x86_64 PROGRAM, then try {newer} or the program's single-process mode"
-    )
-}
-
-fn terminate(id: u32) {
-    let Some(id) = i32::try_from(id).ok().and_then(rustix::process::Pid::from_raw) else { return };
-    // The call fails only if the program has just ended.
-    let _ = rustix::process::kill_process(id, rustix::process::Signal::TERM);
 }
 
 /// Two inputs of one name get numbers: `gups`, `gups-2`.
@@ -210,14 +97,33 @@ impl Input {
     /// # Errors
     /// A file that cannot be opened, or holds no trace.
     pub fn trace(path: &Path, salvage: bool) -> Result<Input, Error> {
-        let source = open_trace(path, salvage)?;
+        Ok(Input::of_trace(path, salvage, Ok(open_trace(path, salvage)?)))
+    }
+
+    /// As [`Input::trace`], for one of `inputs` inputs: where there are others, a damaged or foreign file fails the runs on
+    /// it and no others.
+    ///
+    /// # Errors
+    /// A file that cannot be opened; where it is the only input also one that holds no trace.
+    pub fn trace_among(path: &Path, salvage: bool, inputs: usize) -> Result<Input, Error> {
+        match open_trace(path, salvage) {
+            Err(error) if inputs < 2 || error.is_request() => Err(error),
+            source => Ok(Input::of_trace(path, salvage, source)),
+        }
+    }
+
+    fn of_trace(path: &Path, salvage: bool, source: Result<Box<dyn EventSource>, Error>) -> Input {
         let name = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
         let mut words = vec!["--trace".to_owned(), path.display().to_string()];
         if salvage {
             words.push("--salvage".to_owned());
         }
-        let kind = Kind::Trace { path: path.to_owned(), salvage, source };
-        Ok(Input::new(name, words, kind))
+        Input::new(name, words, Kind::Trace { path: path.to_owned(), salvage, source })
+    }
+
+    /// Whether it can be read, as far as that is known before it is.
+    pub(crate) fn is_readable(&self) -> bool {
+        !matches!(&self.kind, Kind::Trace { source: Err(_), .. })
     }
 
     /// A built-in workload with its parameters, such as `gups,bytes=1GiB,seed=7`.
@@ -432,10 +338,9 @@ impl Input {
         let ends_at_limit = self.ends_at_limit;
         // A missing program or a missing QEMU is for the user to put right before anything can run.
         self.prepare()?;
-        let left = Left { recording: Mutex::default(), stop: settings.stop.clone(), ends_at_limit };
-        let mut ending = Ending { left: Arc::new(left), warned: 0 };
+        let mut ending = Ending::new(settings.stop.clone(), ends_at_limit);
         let source = match self.kind {
-            Kind::Trace { source, .. } => source,
+            Kind::Trace { source, .. } => source?,
             Kind::Workload { workload, .. } => workload.source(),
             Kind::Mix(programs, regions) => {
                 let opener = |program: Input| Some((program.name.clone(), program.opener()?));
@@ -446,55 +351,11 @@ impl Input {
             Kind::Prepared(prepared) => {
                 let mut recording = prepared.start()?;
                 recording.warnings().iter().for_each(|warning| settings.progress.note(warning));
-                ending.warned = recording.warnings().len();
                 let stopper = recording.stopper();
                 settings.stop.on_request(move || stopper.stop());
-                let left = Arc::clone(&ending.left);
-                let live = Live { header: recording.header().clone(), recording: Some(recording), left };
-                Box::new(Checked::new(self.name, live))
+                Box::new(Checked::new(self.name, ending.live(recording)))
             }
         };
         Ok((source, ending))
-    }
-}
-
-/// A recording as a source. At its end, or when nobody reads on, it leaves the program to [`Ending`].
-struct Live {
-    header: Header,
-    recording: Option<Recording>,
-    left: Arc<Left>,
-}
-
-impl Live {
-    fn leave(&mut self) {
-        if let Some(recording) = self.recording.take() {
-            recording.stop();
-            *self.left.recording.lock().unwrap_or_else(PoisonError::into_inner) = Some(recording);
-        }
-    }
-}
-
-impl EventSource for Live {
-    fn header(&self) -> &Header {
-        &self.header
-    }
-
-    fn next_batch(&mut self) -> Result<Option<Arc<Batch>>, SourceError> {
-        let Some(recording) = self.recording.as_mut() else { return Ok(None) };
-        let batch = recording.next_batch();
-        if !matches!(batch, Ok(Some(_))) {
-            self.leave();
-        }
-        batch
-    }
-
-    fn progress(&self) -> Option<f64> {
-        self.recording.as_ref().and_then(EventSource::progress)
-    }
-}
-
-impl Drop for Live {
-    fn drop(&mut self) {
-        self.leave();
     }
 }

@@ -5,6 +5,7 @@ use crate::fanout::{Branch, FanOut, Observer};
 use crate::first_pass;
 use crate::input::{Ending, Input};
 use crate::observer::{Code, InputObserver};
+use crate::own_policy::Begun;
 use crate::partial;
 use crate::periods::too_short;
 use crate::progress::{Watched, share};
@@ -18,9 +19,9 @@ use std::thread::ScopedJoinHandle;
 use std::time::{Instant, SystemTime};
 use terrace_policy::Profile;
 use terrace_report::{InputSummary, MachineTier, RunRecord};
-use terrace_sim::design::{Design, Parameter, Resolved};
+use terrace_sim::design::{Design, Resolved};
 use terrace_sim::memory::Device;
-use terrace_sim::{AccessPath, MemoryMap, OpenPolicy, Options, PartUse, PlacementMap, SimError};
+use terrace_sim::{AccessPath, MemoryMap, Options, PartUse, PlacementMap, SimError};
 use terrace_trace::{EventSource, SourceError, TraceEnding, demangled};
 
 /// What came of one input.
@@ -134,33 +135,29 @@ pub fn simulate(
     simulate_with(design, input_name, command, source, settings, options)
 }
 
-/// One design on one source, under a policy called `name` in place of the design's.
+/// One design on one source, under the job's own policy where it has one.
 ///
 /// # Errors
-/// When the policy does not fit the machine, or the source or the simulation fails.
-pub fn simulate_under(
-    (name, policy): (&str, Box<OpenPolicy>),
-    design: &Resolved,
+/// As [`simulate`], and a policy of one's own that does not fit the machine, or failed.
+pub fn simulate_job(
+    job: &Job,
     input_name: &str,
+    command: String,
     source: &mut dyn EventSource,
+    profile: Option<Arc<Profile>>,
     settings: &Settings<'_>,
+    extra: Extra,
 ) -> Result<Simulated, SimError> {
-    let options = Options { policy: Some(policy), ..settings.options() };
-    simulate_with(&with_policy(design, name), input_name, String::new(), source, settings, options)
-}
-
-/// The design without its own policy, named as one with the policy `name`.
-fn with_policy(design: &Resolved, name: &str) -> Resolved {
-    const NAME: &str = "os.policy.name";
-    let mut design = design.clone();
-    if let Some(own) = design.design.os.policy.take() {
-        design.design.summary = format!("the policy {name} in place of {}", own.name);
+    let Some(own) = &job.own else {
+        return simulate(&job.design, input_name, command, source, profile, settings, extra);
+    };
+    let Begun { open, failure } = (own.begin)();
+    let options = Options { policy: Some(open), parts: extra.parts, ..settings.options() };
+    let run = simulate_with(&job.design, input_name, command, source, settings, options);
+    match failure() {
+        Some(failure) => Err(SimError::Source(SourceError::Malformed(failure))),
+        None => run,
     }
-    design.parameters.retain(|parameter| !parameter.key.starts_with("os.policy."));
-    let at = design.parameters.partition_point(|parameter| parameter.key.as_str() < NAME);
-    let named = Parameter { key: NAME.to_owned(), value: name.to_owned(), origin: "of the run".to_owned() };
-    design.parameters.insert(at, named);
-    design
 }
 
 fn simulate_with(
@@ -238,7 +235,7 @@ pub fn machine_of(design: &Design) -> String {
     terrace_report::machine_sentence(&design.machine, &tiers_of(design))
 }
 
-/// The command that repeats one run.
+/// The command that repeats one run; of one under a policy of one's own what that policy makes of it.
 pub fn repeat_command(job: &Job, input: &Input, settings: &Settings<'_>) -> String {
     let mut words: Vec<String> = ["terrace", "sim", "--design", &job.word].map(str::to_owned).into();
     words.extend_from_slice(&job.words);
@@ -248,6 +245,10 @@ pub fn repeat_command(job: &Job, input: &Input, settings: &Settings<'_>) -> Stri
         && first_pass::takes_hints(&job.design.design)
     {
         words.extend(["--hints".to_owned(), hints.file.clone()]);
+    }
+    if let Some(own) = &job.own {
+        words.extend(input.words());
+        return (own.repeat)(&words);
     }
     input.repeat(&words)
 }
@@ -363,11 +364,11 @@ fn one_input(
             .iter()
             .zip(branches)
             .zip(commands.into_iter().zip(profiles))
-            .map(|((Job { design, .. }, mut branch), (command, profile))| {
+            .map(|((job, mut branch), (command, profile))| {
                 let (name, sender) = (&name, done.clone());
                 start(scope, done, move || {
                     let source = &mut branch as &mut Branch;
-                    let outcome = simulate(design, name, command, source, profile, settings, extra);
+                    let outcome = simulate_job(job, name, command, source, profile, settings, extra);
                     drop(branch);
                     let _ = sender.send(());
                     outcome
@@ -420,7 +421,7 @@ fn each_alone(
 ) -> Vec<Option<Result<Simulated, SimError>>> {
     std::thread::scope(|scope| {
         let runs: Vec<_> = (jobs.iter().zip(commands).zip(profiles))
-            .map(|((Job { design, .. }, command), profile)| {
+            .map(|((job, command), profile)| {
                 let (sender, name) = (done.clone(), &input.name);
                 let again = input.again("every design reads the mix at its own pace");
                 start(scope, done, move || {
@@ -428,10 +429,10 @@ fn each_alone(
                         let opened = again.and_then(|input| input.open(settings));
                         let (mut source, _) = opened
                             .map_err(|error| SimError::Source(SourceError::Malformed(error.with_causes())))?;
-                        let shown = format!("{name}, {}", design.design.name);
+                        let shown = format!("{name}, {}", job.design.design.name);
                         let mut watched = Watched::new(&shown, source.as_mut(), settings.progress);
                         let mut run =
-                            simulate(design, name, command, &mut watched, profile, settings, extra)?;
+                            simulate_job(job, name, command, &mut watched, profile, settings, extra)?;
                         run.record.notes.extend(watched.partial(false));
                         Ok(run)
                     };

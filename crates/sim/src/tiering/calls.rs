@@ -4,6 +4,7 @@ use super::shootdown::complete;
 use super::world::World;
 use super::{State, Tiering, moment};
 use crate::coherence::Cause;
+use crate::core::END_OF_TIME;
 use crate::machine::Machine;
 use terrace_model::{PageSize, Time};
 use terrace_policy::{NextTick, PageId, Signal};
@@ -81,9 +82,10 @@ impl Tiering {
         self.state.busy_until = busy_until;
         match next {
             NextTick::Unchanged => {}
-            // Time goes on between two ticks.
+            // Time goes on between two ticks. One beyond the end of simulated time never comes.
             NextTick::At(at) => {
-                self.state.tick = Some(Time::from_nanos(at.0).max(now + Time::from_nanos(1)));
+                let tick = Time::from_nanos(at.0).max(now + Time::from_nanos(1));
+                self.state.tick = (tick <= END_OF_TIME).then_some(tick);
             }
             NextTick::Never => self.state.tick = None,
         }

@@ -77,3 +77,41 @@ fn parts_that_machines_with_and_without_a_gpu_cover_are_named() {
         assert!((0..2).all(|at| !notes(&found, at).contains("covers the kernels alone")));
     }
 }
+
+/// A trace, one without its end, and a file that is none.
+fn traces(folder: &std::path::Path) -> [std::path::PathBuf; 3] {
+    let paths = ["whole", "cut", "none"].map(|name| folder.join(format!("{name}.trace")));
+    let whole = Input::workload("gups,bytes=1MiB,updates=100").unwrap();
+    crate::record::write_trace(whole, &paths[0], &Silent).unwrap();
+    let bytes = std::fs::read(&paths[0]).unwrap();
+    std::fs::write(&paths[1], &bytes[..bytes.len() - 20]).unwrap();
+    std::fs::write(&paths[2], "no trace\n").unwrap();
+    paths
+}
+
+#[test]
+fn an_input_that_cannot_be_read_fails_its_own_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let traces = traces(folder.path());
+    let shares: [&[f64]; 2] = [&[], &[0.5]];
+    for shares in shares {
+        let mut study = Comparison::new(["first-touch", "annotated"]).fast_shares(shares.iter().copied());
+        if shares.is_empty() {
+            study = Comparison::new(["native-4k", "native-2m"]);
+        }
+        for path in &traces {
+            study = study.input(Input::trace_among(path, false, 3).unwrap());
+        }
+        study.check().unwrap();
+        let result = study.intervals(false).run(&Silent).unwrap();
+        let found = &result.comparison;
+        assert!(found.runs.iter().all(|run| run.input == "whole") && found.runs.len() >= 2);
+        assert_eq!(result.asked, found.runs.len() * 3);
+        assert_eq!(result.failures.len(), 2, "{:?}", result.failures);
+        assert!(result.failures[0].starts_with("cut: ") && result.failures[0].contains("--salvage"));
+        assert!(result.failures[1].starts_with("none: "), "{:?}", result.failures);
+    }
+    // One that is not there, and the only one, are for the caller to put right.
+    assert!(Input::trace_among(&folder.path().join("x.trace"), false, 3).is_err());
+    assert!(Input::trace_among(&traces[1], false, 1).is_err());
+}

@@ -35,7 +35,7 @@ impl Departure {
     /// # Errors
     /// A machine whose spread is no list of ranges, a workload that does not exist.
     pub fn of(self, key: &RunKey, design: &Resolved) -> Result<Option<Departed>, Error> {
-        let job = Job { word: key.design.clone(), words: Vec::new(), design: design.clone() };
+        let job = Job { word: key.design.clone(), words: Vec::new(), design: design.clone(), own: None };
         let sets =
             key.sets.iter().map(|(name, value)| Setting::of_all(name.clone(), value.clone())).collect();
         let changes = Changes { machine: Some(key.machine.clone()), sets, time_scale: 1 };

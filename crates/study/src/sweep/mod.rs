@@ -20,6 +20,7 @@ pub use table::table;
 pub use word::InputWord;
 
 use crate::designs::Changes;
+use crate::own_policy::OwnPolicy;
 use crate::run::{self, InputResult};
 use crate::simulation::{Settings, Simulation, Trained};
 use crate::words::shell_join;
@@ -46,6 +47,36 @@ impl Sweep {
     /// Syntax and unknown keys, with the line; designs, parameters, workloads and traces that do not exist or cannot be.
     pub fn parse(text: &str, shown: &str) -> Result<Sweep, Error> {
         SweepFile::parse(text, shown)?.sweep()
+    }
+
+    /// The sweep with the runs of its first design under these policies as well, each in place of the design's, with every
+    /// value and on every input. Such runs are not to be kept for a later sweep: nothing says whether a policy of the same
+    /// name decides the same then.
+    ///
+    /// # Errors
+    /// Two designs or policies of one name.
+    pub fn with_policies(&self, policies: &[OwnPolicy]) -> Result<Sweep, Error> {
+        let mut points: Vec<Point> = Vec::new();
+        for (at, own) in policies.iter().enumerate() {
+            let is_named = |name: &str| name == own.label;
+            if self.points.iter().any(|point| is_named(&point.design))
+                || policies[..at].iter().any(|other| is_named(&other.label))
+            {
+                return Err(Error::request(format!(
+                    "two designs of the sweep are both named \"{}\"; name the policy otherwise: policy={{\"a name\": …}}",
+                    own.label
+                )));
+            }
+        }
+        // Runs of one input stand side by side, since they share its decoding.
+        for of_input in self.points.chunk_by(|one, other| one.input == other.input) {
+            points.extend_from_slice(of_input);
+            let of_first = |point: &&Point| point.word() == self.points[0].word();
+            for own in policies {
+                points.extend(of_input.iter().filter(of_first).map(|point| point.under(own)));
+            }
+        }
+        Ok(Sweep { points, ..self.clone() })
     }
 
     /// The runs, in the order of inputs, designs and values.

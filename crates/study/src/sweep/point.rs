@@ -4,6 +4,7 @@ use super::word::InputWord;
 use crate::designs::{Job, Setting};
 use crate::first_pass;
 use crate::keeping::short_name;
+use crate::own_policy::OwnPolicy;
 use crate::simulation::{Simulation, Trained};
 use crate::{Error, Input};
 use std::fmt::Write;
@@ -23,6 +24,7 @@ pub struct Point {
     time_scale: u32,
     values: Vec<(String, toml::Value)>,
     takes_hints: bool,
+    own: Option<OwnPolicy>,
     id: String,
     identity: String,
 }
@@ -54,6 +56,7 @@ impl Point {
             time_scale,
             values,
             takes_hints: false,
+            own: None,
             id: String::new(),
             identity: String::new(),
         };
@@ -73,6 +76,14 @@ impl Point {
         point.id = short_name(&identity);
         point.identity = identity;
         Ok(point)
+    }
+
+    /// The same run under this policy in place of the design's.
+    pub(super) fn under(&self, own: &OwnPolicy) -> Point {
+        let identity = format!("{}policy {} {}\n", self.identity, own.label, own.made_by);
+        let id = short_name(&identity);
+        let (design, own) = (own.label.clone(), Some(own.clone()));
+        Point { design, own, id, identity, takes_hints: false, ..self.clone() }
     }
 
     /// A short name for files and commands: a hash of what is simulated.
@@ -109,7 +120,8 @@ impl Point {
 
     /// The design, ready to run under the point's identity.
     pub(super) fn job(&self) -> Result<Job, Error> {
-        let mut job = self.resolve()?;
+        let job = self.resolve()?;
+        let mut job = self.own.as_ref().map_or_else(|| job.clone(), |own| job.under(own));
         job.design.design.name.clone_from(&self.id);
         Ok(job)
     }

@@ -319,6 +319,26 @@ fn a_changed_trace_is_another_input() {
 }
 
 #[test]
+fn a_trace_that_is_none_fails_its_own_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("none.trace");
+    std::fs::write(&path, "no trace\n").unwrap();
+    let path = path.display().to_string();
+    let text = format!(
+        "designs = [\"native-4k\"]\ntraces = [{path:?}]\nworkloads = [\"gups,bytes=1MiB,updates=100\"]"
+    );
+    let sweep = Sweep::parse(&text, "x.toml").unwrap();
+    let outcomes = Mutex::new(Vec::new());
+    sweep.run(&sweep.groups(&[0, 1], 2), &Silent, &|point, outcome| {
+        outcomes.lock().unwrap().push((point.input_name.clone(), outcome.map(|record| record.accesses)));
+    });
+    let mut outcomes = outcomes.into_inner().unwrap();
+    outcomes.sort_by(|a, b| a.0.cmp(&b.0));
+    assert_eq!(outcomes[0], ("gups".to_owned(), Ok(200)));
+    assert!(outcomes[1].1.as_ref().unwrap_err().contains(&path), "{outcomes:?}");
+}
+
+#[test]
 fn wrong_files_are_refused_with_the_line() {
     for (text, words) in [
         (

@@ -17,14 +17,14 @@ pub enum InputWord {
 }
 
 impl InputWord {
-    /// Opens it.
+    /// Opens it. A trace that is damaged, or none, fails when it is read: the runs on other inputs go on.
     ///
     /// # Errors
-    /// A workload or a mix that cannot be, a trace that cannot be read.
+    /// A workload or a mix that cannot be, a trace that cannot be opened.
     pub fn open(&self) -> Result<Input, Error> {
         match self {
             InputWord::Workload(spec) => Input::workload(spec),
-            InputWord::Trace(path) => Input::trace(path, false),
+            InputWord::Trace(path) => Input::trace_among(path, false, usize::MAX),
             InputWord::Mix(word) => mix::parse(word, false),
         }
     }

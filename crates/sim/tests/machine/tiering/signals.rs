@@ -145,3 +145,27 @@ fn low_water_is_signaled_once_per_fall() {
     );
     assert_eq!(*signaled.lock().unwrap(), [(FAST, 15)]);
 }
+
+#[test]
+fn a_tick_beyond_the_end_of_time_never_comes() {
+    let run = |next: NextTick| {
+        let (calls, log) = shared(0);
+        let outcome = probe(
+            &looping(40, 2000, false),
+            &machine(20, 100),
+            Fidelity::Full,
+            (FAST, SignalSet::NONE),
+            move |_, _, _| {
+                *log.lock().unwrap() += 1;
+                next
+            },
+        );
+        let calls = *calls.lock().unwrap();
+        (calls, outcome.cycles)
+    };
+    let never = run(NextTick::Never);
+    assert_eq!(never.0, 1);
+    for nanos in [u64::MAX, 1 << 62, u64::MAX / 1_000_000, 17_000_000_000_000] {
+        assert_eq!(run(NextTick::At(Moment(nanos))), never, "{nanos} ns");
+    }
+}
