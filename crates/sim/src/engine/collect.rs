@@ -247,6 +247,8 @@ pub(super) fn outcome(engine: &Engine, cores_used: u64) -> Outcome {
         (None, _) => whole,
     };
     let cycle = engine.machine.shared.timing.cycle;
+    let moved = |stats: &Stats| stats.integer("vmstat.pgmigrate_success");
+    let moved_before = engine.region.begin.as_ref().map_or(0, |begin| moved(&begin.stats));
     let mut stats = totals.stats;
     let layout = engine.machine.shared.memory.layout();
     // Where only pages are simulated, a batch's instructions pass before its faults.
@@ -303,7 +305,7 @@ pub(super) fn outcome(engine: &Engine, cores_used: u64) -> Outcome {
         cycles: all,
         seconds_simulated: totals.now.as_secs(),
         left_out: engine.options.fidelity.left_out().iter().map(|&s| s.to_owned()).collect(),
-        notes: notes(engine, &stats, totals.accesses, policy.notes),
+        notes: notes(engine, &stats, totals.accesses, moved_before, policy.notes),
         contiguity: asked.unwrap_or(policy.contiguity),
         pools: None,
         stats,
@@ -316,8 +318,28 @@ pub(super) fn outcome(engine: &Engine, cores_used: u64) -> Outcome {
     }
 }
 
+/// What to know of pages that a policy moved before the region of interest, where they are a tenth of all that it moved or
+/// more: fewer do not change what the counts of the region say.
+fn of_moves_before(before: u64, within: u64) -> Option<String> {
+    const PART_THAT_MATTERS: u64 = 10;
+    (before > 0 && before.saturating_mul(PART_THAT_MATTERS) >= before + within).then(|| {
+        format!(
+            "of the pages that the policy moved, {} moved before the region of interest and {} within it: the region begins with \
+             memory as the former left it, and counts the latter alone; --whole counts all",
+            grouped(before),
+            grouped(within)
+        )
+    })
+}
+
 /// What a reader of the numbers should know.
-fn notes(engine: &Engine, stats: &Stats, counted: u64, of_the_policy: Vec<String>) -> Vec<String> {
+fn notes(
+    engine: &Engine,
+    stats: &Stats,
+    counted: u64,
+    moved_before: u64,
+    of_the_policy: Vec<String>,
+) -> Vec<String> {
     let mut notes = Vec::new();
     let of_gpu = engine.streams.streams.iter().filter(|stream| stream.of_gpu);
     let of_gpu: u64 = of_gpu.map(|stream| stream.accesses).sum();
@@ -335,6 +357,7 @@ fn notes(engine: &Engine, stats: &Stats, counted: u64, of_the_policy: Vec<String
             grouped(engine.accesses)
         ));
     }
+    notes.extend(of_moves_before(moved_before, stats.integer("vmstat.pgmigrate_success")));
     if engine.forwarding {
         notes.push(
             "the input marks no region of interest, so that only the operating system was simulated".into(),
