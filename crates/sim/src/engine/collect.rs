@@ -240,7 +240,7 @@ fn count_policies(policies: &[Tiering], stats: &mut Stats) {
 /// The outcome of a finished run.
 pub(super) fn outcome(engine: &Engine, cores_used: u64) -> Outcome {
     let whole = Totals::of(engine);
-    let now = whole.now;
+    let (now, samples) = (whole.now, whole.stats.integer("policy.samples"));
     let totals = match (&engine.region.begin, &engine.region.end) {
         (Some(begin), Some(end)) => end.since(begin),
         (Some(begin), None) => whole.since(begin),
@@ -309,6 +309,7 @@ pub(super) fn outcome(engine: &Engine, cores_used: u64) -> Outcome {
         contiguity: asked.unwrap_or(policy.contiguity),
         pools: None,
         stats,
+        samples,
         stopped: false,
         profile: None,
         parts: Vec::new(),

@@ -214,3 +214,16 @@ fn a_run_stopped_from_outside_reports_what_it_has() {
     assert!(outcome.stopped);
     assert!((20_000..100_000).contains(&outcome.accesses), "{}", outcome.accesses);
 }
+
+#[test]
+fn samples_are_those_of_the_whole_run_also_where_a_region_is_counted() {
+    let design = design("hemem", "zen4-cxl", &[("os.policy.sample_period", "2")]);
+    let of = |whole| {
+        let options = Options { whole, ..Options::default() };
+        let outcome = run_with(&design, &mut *workload("gups,bytes=4 MiB,updates=1e3"), options).unwrap();
+        (outcome.samples, count(&outcome, "policy.samples"))
+    };
+    let ((samples, of_region), all) = (of(false), of(true));
+    assert!(of_region < samples, "{of_region} of {samples}");
+    assert_eq!(all, (samples, samples));
+}
