@@ -465,8 +465,8 @@ mod tests {
     fn wrong_names_keys_and_values_say_what_is_right() {
         let error = find("ambixx").unwrap_err().to_string();
         assert_eq!(error, "no policy \"ambixx\"; did you mean \"ambix\"?");
-        let error = find("spreadsheet").unwrap_err().to_string();
-        assert!(error.starts_with("no policy \"spreadsheet\"; the policies are ac-clock, aimr, "), "{error}");
+        let error = find("zz").unwrap_err().to_string();
+        assert!(error.starts_with("no policy \"zz\"; the policies are ac-clock, aimr, "), "{error}");
         let ambix = find("ambix").unwrap();
         let mut given = Table::new();
         set(&mut given, "perod", "4 s");

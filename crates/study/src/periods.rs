@@ -39,8 +39,8 @@ pub(crate) fn too_short(design: &Design, run: &RunRecord, settings: &Settings<'_
     })
 }
 
-/// What to know where a policy that decides by sampled accesses had too few `samples` of them in the whole run: so few that it
-/// never decided, or fewer than one for each page that is mapped. It ranks pages by their counts, and with fewer most of
+/// What to know where a policy that decides by sampled accesses had too few `samples` of them in the whole run: so few that
+/// it never decided, or fewer than one for each page that is mapped. It ranks pages by their counts, and with fewer most of
 /// them have none.
 pub(crate) fn too_few_samples(
     design: &Design,

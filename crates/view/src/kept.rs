@@ -1,7 +1,7 @@
 //! The part of a document that its summary is made of.
 //!
-//! Everything else is read past. A document has hundreds of statistics per run, and one of somebody else's may hold anything:
-//! memory grows with what is kept alone.
+//! Everything else is read past. A document has hundreds of statistics per run, and one of somebody else's may hold
+//! anything: memory grows with what is kept alone.
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};

@@ -220,7 +220,7 @@ fn samples_are_those_of_the_whole_run_also_where_a_region_is_counted() {
     let design = design("hemem", "zen4-cxl", &[("os.policy.sample_period", "2")]);
     let of = |whole| {
         let options = Options { whole, ..Options::default() };
-        let outcome = run_with(&design, &mut *workload("gups,bytes=4 MiB,updates=1e3"), options).unwrap();
+        let outcome = run_with(&design, &mut *workload("gups,bytes=64 MiB,updates=1e4"), options).unwrap();
         (outcome.samples, count(&outcome, "policy.samples"))
     };
     let ((samples, of_region), all) = (of(false), of(true));
