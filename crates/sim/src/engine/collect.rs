@@ -263,12 +263,17 @@ pub(super) fn outcome(engine: &Engine, cores_used: u64) -> Outcome {
     let blame = &totals.blame;
     let all = totals.now.in_cycles(cycle);
     let busy = blame.total().in_cycles(cycle);
+    let is_full = engine.options.fidelity == Fidelity::Full;
+    // What a fidelity does not simulate has no cycles, rather than none of them.
     let parts = [
-        ("translation", blame.translation.in_cycles(cycle)),
-        ("cache", blame.cache.in_cycles(cycle)),
-        ("memory", blame.memory.in_cycles(cycle)),
-        ("os", blame.os.in_cycles(cycle)),
+        ("translation", blame.translation, timed),
+        ("cache", blame.cache, is_full),
+        // Walks wait for memory, and threads for pages on the move, where accesses do not.
+        ("memory", blame.memory, timed),
+        ("os", blame.os, true),
     ];
+    let parts = parts.into_iter().filter(|(.., is_simulated)| *is_simulated);
+    let parts: Vec<_> = parts.map(|(name, time, _)| (name, time.in_cycles(cycle))).collect();
     // Rounding goes to the largest part of most runs, so that the parts add up exactly.
     let base = busy.saturating_sub(parts.iter().map(|part| part.1).sum());
     stats.count("core.cycles.base", base, Unit::Cycles);
