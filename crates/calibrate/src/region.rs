@@ -1,6 +1,7 @@
 //! Anonymous memory with pages of a chosen size.
 
 use std::ptr::NonNull;
+use terrace_model::{KERNEL_OF_BASE_PAGES, other_base_page};
 
 /// Bytes of a huge page.
 pub const HUGE: usize = 2 << 20;
@@ -17,14 +18,10 @@ pub fn check_base_page() -> std::io::Result<()> {
 }
 
 fn refuse_other_than_base(bytes: i64) -> std::io::Result<()> {
-    if usize::try_from(bytes) == Ok(BASE) {
-        return Ok(());
+    match other_base_page(bytes as u64) {
+        None => Ok(()),
+        Some(reason) => Err(std::io::Error::other(format!("{reason}; it needs {KERNEL_OF_BASE_PAGES}"))),
     }
-    Err(std::io::Error::other(format!(
-        "Terrace measures base pages of 4 KiB, and this kernel's have {} KiB; a kernel that is built for 4 KiB \
-         (CONFIG_ARM64_4K_PAGES=y) can be measured",
-        bytes >> 10
-    )))
 }
 
 /// The pages that a region asks for.

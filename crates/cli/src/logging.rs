@@ -24,7 +24,7 @@ static JSON: AtomicBool = AtomicBool::new(false);
 /// How log lines are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// For people: level, place, message.
+    /// For people: level, message; the place too with -vv or TERRACE_LOG.
     Text,
     /// For programs: one JSON object per line, with the time.
     Json,
@@ -48,7 +48,9 @@ pub fn start(verbose: u8, format: Format) {
     let start = tracing_subscriber::registry().with(filter.with_target(NOTES, LevelFilter::INFO));
     match format {
         Format::Text => {
-            start.with(text(std::io::IsTerminal::is_terminal(&std::io::stderr()))).init();
+            // Whoever filters by place must see it; to others a module's name says nothing.
+            let places = level == LevelFilter::DEBUG || std::env::var_os(VARIABLE).is_some();
+            start.with(text(std::io::IsTerminal::is_terminal(&std::io::stderr()), places)).init();
         }
         Format::Json => {
             let log = layer().with_writer(Stderr);
@@ -77,7 +79,10 @@ impl MakeWriter<'_> for Stderr {
 }
 
 /// Lines for people. Values are names of others' processes and files too, so each event stays on its one line.
-fn text<S: Subscriber + for<'a> LookupSpan<'a>>(colours: bool) -> impl tracing_subscriber::Layer<S> {
+fn text<S: Subscriber + for<'a> LookupSpan<'a>>(
+    colours: bool,
+    places: bool,
+) -> impl tracing_subscriber::Layer<S> {
     let fields = format::debug_fn(|writer, field, value| {
         let value = one_line(&format!("{value:?}"));
         match field.name() {
@@ -85,7 +90,12 @@ fn text<S: Subscriber + for<'a> LookupSpan<'a>>(colours: bool) -> impl tracing_s
             name => write!(writer, "{name}={value}"),
         }
     });
-    layer().fmt_fields(fields.delimited(" ")).with_writer(Stderr).with_ansi(colours).without_time()
+    layer()
+        .fmt_fields(fields.delimited(" "))
+        .with_writer(Stderr)
+        .with_ansi(colours)
+        .with_target(places)
+        .without_time()
 }
 
 /// Whether whoever reads standard error is a program that takes one JSON object per line.

@@ -140,7 +140,8 @@ pub struct DesignOptions {
     pub sets: Vec<Setting>,
 
     /// Divide the policies' periods, and the amounts they move per period, by
-    /// N: for a run that is shorter than the service it stands for
+    /// N: for a run that is shorter than the service it stands for. How often
+    /// accesses are sampled stays (--set os.policy.sample_period=…)
     // `hasten` was its name.
     #[arg(long, alias = "hasten", value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=i64::from(LARGEST_TIME_SCALE)))]
@@ -237,6 +238,11 @@ impl Level {
             Level::Pages => Fidelity::Pages,
         }
     }
+}
+
+/// `--fidelity` of a command that answers with these levels alone.
+pub fn only(fidelity: clap::Arg, levels: &str) -> clap::Arg {
+    fidelity.hide_possible_values(true).long_help(format!("How much of the machine is simulated: {levels}"))
 }
 
 impl SimulationOptions {

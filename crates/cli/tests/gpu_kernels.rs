@@ -149,7 +149,7 @@ fn kernels_make_the_accesses_of_their_streams_and_compute_what_the_host_does() {
 
 /// A program of its own, without devices: what is loaded is the system's OpenCL.
 #[test]
-fn without_a_gpu_nothing_fails_and_one_line_says_what_to_do() {
+fn without_a_gpu_the_run_fails_and_one_line_says_what_to_do() {
     let run = |arguments: &[&str]| {
         let mut command = terrace();
         // No driver is there, whatever the machine has.
@@ -158,10 +158,12 @@ fn without_a_gpu_nothing_fails_and_one_line_says_what_to_do() {
         command.args(arguments);
         command
     };
-    let text = stdout(&mut run(&[]));
+    let text = stderr(&mut run(&[]), 1);
     assert!(text.contains("did not run on a GPU: ") && text.contains("install the OpenCL driver"), "{text}");
     assert_eq!(text.lines().count(), 1, "{text}");
-    let document = json(&mut run(&["--json", "-"]));
+    // The document says so too.
+    let output = run(&["--json", "-"]).assert().code(1).get_output().stdout.clone();
+    let document: serde_json::Value = serde_json::from_slice(&output).unwrap();
     assert_eq!(document["device"], serde_json::Value::Null);
     assert!(document["next"].as_str().unwrap().contains("install"), "{document}");
 }
@@ -176,7 +178,7 @@ fn a_device_is_chosen_by_its_name_and_figures_are_the_streams() {
             command
         })
     };
-    let text = stdout(&mut on_oclgrind(&["--device", "no such"]));
+    let text = stderr(&mut on_oclgrind(&["--device", "no such"]), 1);
     assert!(
         text.contains("no device of OpenCL is called \"no such\"; there are Oclgrind Simulator"),
         "{text}"

@@ -85,6 +85,16 @@ fn help_fits_80_columns_and_shows_examples() {
 }
 
 #[test]
+fn commands_offer_the_fidelities_that_they_answer_with() {
+    let of = |word: &str| help(&[word.to_owned()]);
+    assert!(of("compare").contains("- pages:"));
+    for (word, levels) in [("advise", "simulated: full; with --pages also"), ("tune", "simulated: full\n")] {
+        let text = of(word);
+        assert!(text.contains(levels) && !text.contains("- pages:"), "{word}: {text}");
+    }
+}
+
+#[test]
 fn the_book_shows_the_help() {
     let mut book = "# Command line\n\nWhat `--help` prints; a test keeps this page equal to it.\n".to_owned();
     for words in commands() {

@@ -91,6 +91,9 @@ fn damage_is_named_and_salvage_reads_what_is_whole() {
     stderr(terrace().args(["trace", "verify"]).arg(&cut), 1);
     stderr(terrace().args(["sim", "--design", "native-4k", "--trace"]).arg(&cut), 1);
 
+    let warned = terrace().args(["trace", "info", "--salvage"]).arg(&cut).assert().success();
+    let warned = String::from_utf8(warned.get_output().stderr.clone()).unwrap();
+    assert!(warned.contains(" WARN ") && !warned.contains("terrace_trace"), "{warned}");
     let info = json(terrace().args(["trace", "info", "--salvage", "--json", "-"]).arg(&cut));
     assert!(info["totals"]["accesses"].as_u64().unwrap() > 0);
     let noted = |path: &Path| {

@@ -7,6 +7,7 @@ use serde::Serialize;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use terrace_model::KERNEL_OF_BASE_PAGES;
 use terrace_policy::Runs;
 
 pub use terrace_policy::Contiguity;
@@ -25,7 +26,7 @@ const SLEEP: Duration = Duration::from_millis(100);
 /// pages of another size.
 pub fn measure(kernel: &dyn Kernel, process: &Process) -> io::Result<Contiguity> {
     if let Some(reason) = other_base_page(&base_page(kernel)) {
-        return Err(io::Error::other(reason));
+        return Err(io::Error::other(format!("{reason}; it needs {KERNEL_OF_BASE_PAGES}")));
     }
     let maps = read_text(kernel, format!("/proc/{}/maps", process.pid))?;
     let mut runs = Runs::default();

@@ -17,7 +17,7 @@ const PRIVATE_FOLDER: u32 = 0o700;
 /// Mode of what is in it.
 const PRIVATE_FILE: u32 = 0o600;
 /// Others than the owner may write.
-const OTHERS_WRITE: u32 = 0o022;
+pub(crate) const OTHERS_WRITE: u32 = 0o022;
 /// Bytes of the largest file that is read.
 const MOST: u64 = 1 << 20;
 

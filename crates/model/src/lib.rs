@@ -31,7 +31,7 @@ pub use address::{
 };
 pub use agent::{Agent, AgentKind};
 pub use contiguity::ContiguityPoint;
-pub use page::{Frame, PageSize};
+pub use page::{Frame, KERNEL_OF_BASE_PAGES, PageSize, other_base_page};
 pub use page_name::{PageId, PageRange, SpaceId};
 pub use pool_traffic::{Pool, PoolInterval, PoolLink, PoolTraffic, StructureTraffic};
 pub use quantity::{Bytes, BytesPerSec, Cycles, Energy, Frequency, QuantityError};

@@ -5,6 +5,17 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::Sub;
 
+/// What Terrace needs on a kernel whose base pages have another size than 4 KiB.
+pub const KERNEL_OF_BASE_PAGES: &str =
+    "a kernel that is built for base pages of 4 KiB (CONFIG_ARM64_4K_PAGES=y)";
+
+/// Why Terrace cannot work on a kernel with base pages of so many bytes; `None` where they have 4 KiB. Kernels for x86-64
+/// have no others; those for Arm may have base pages of 16 or 64 KiB. [`KERNEL_OF_BASE_PAGES`] says what to do.
+pub fn other_base_page(bytes: u64) -> Option<String> {
+    let others = bytes != PageSize::Base.bytes();
+    others.then(|| format!("Terrace knows base pages of 4 KiB, and this kernel's have {} KiB", bytes >> 10))
+}
+
 /// The three page sizes of x86-64.
 ///
 /// In statistics and options they are written `4k`, `2m` and `1g`.

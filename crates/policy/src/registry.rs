@@ -56,6 +56,7 @@ pub struct Entry {
     parameters: fn() -> Vec<ParameterInfo>,
     effective: fn(&Table) -> Result<Table, ParameterError>,
     acts_in: fn(&Table, &str) -> Result<bool, ParameterError>,
+    decides_after: fn(&Table) -> Result<Option<u64>, ParameterError>,
     open: Open,
 }
 
@@ -72,14 +73,12 @@ enum OpenProblem {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
     /// There is none of this name.
-    #[error("no policy \"{name}\"{suggestion}; the policies are {valid}")]
+    #[error("no policy \"{name}\"{suggestion}")]
     Unknown {
         /// What was asked for.
         name: String,
-        /// `; did you mean …?`, or nothing.
+        /// `; did you mean …?`, or all names where none is near.
         suggestion: String,
-        /// All names.
-        valid: String,
     },
     /// The policy has no such parameter.
     #[error("{policy} has no parameter \"{key}\"{suggestion}; its parameters are {valid}")]
@@ -126,8 +125,10 @@ pub fn find(name: &str) -> Result<&'static Entry, PolicyError> {
         let names: Vec<&str> = ENTRIES.iter().map(|entry| entry.name).collect();
         PolicyError::Unknown {
             name: name.to_owned(),
-            suggestion: did_you_mean(nearest(name, names.iter().copied())),
-            valid: names.join(", "),
+            suggestion: match nearest(name, names.iter().copied()) {
+                None => format!("; the policies are {}", names.join(", ")),
+                near => did_you_mean(near),
+            },
         }
     })
 }
@@ -158,6 +159,7 @@ impl Entry {
             parameters,
             effective,
             acts_in: acts_in::<P>,
+            decides_after: decides_after::<P>,
             open: open::<P>,
         }
     }
@@ -240,6 +242,15 @@ impl Entry {
             }
         }
         Ok(longest.filter(|time| time.0 > 0))
+    }
+
+    /// Sampled accesses that it takes with these parameters before the policy decides anything by them. `None` for policies
+    /// that do not decide by one access in so many.
+    ///
+    /// # Errors
+    /// A wrong parameter.
+    pub fn decides_after(&self, given: &Table) -> Result<Option<u64>, PolicyError> {
+        (self.decides_after)(given).map_err(|problem| self.wrong(problem))
     }
 
     /// Builds the policy, and refuses unless the world offers what it needs.
@@ -342,6 +353,10 @@ fn acts_in<P: Published>(given: &Table, period: &str) -> Result<bool, ParameterE
     Ok(P::acts_in(&read::<P>(given)?, period))
 }
 
+fn decides_after<P: Published>(given: &Table) -> Result<Option<u64>, ParameterError> {
+    Ok(P::decides_after(&read::<P>(given)?))
+}
+
 fn open<P: Published>(given: &Table, setup: Setup<'_>) -> Result<Box<dyn Policy>, OpenProblem> {
     let parameters = read::<P>(given).map_err(OpenProblem::Parameter)?;
     Ok(Box::new(P::new(parameters, setup).map_err(OpenProblem::Refused)?))
@@ -434,12 +449,24 @@ mod tests {
     }
 
     #[test]
+    fn policies_by_samples_say_after_how_many_they_decide() {
+        let after = |name: &str, given: &[(&str, &str)]| {
+            let mut table = Table::new();
+            given.iter().for_each(|(key, text)| set(&mut table, key, text));
+            find(name).unwrap().decides_after(&table).unwrap()
+        };
+        assert_eq!((after("hemem", &[]), after("hemem", &[("hot_reads", "3")])), (Some(4), Some(3)));
+        assert_eq!(after("memtis", &[("adapt_every", "7")]), Some(7));
+        assert_eq!(after("block-hotness", &[("counters", "samples")]), Some(1));
+        assert_eq!((after("block-hotness", &[]), after("tpp", &[])), (None, None));
+    }
+
+    #[test]
     fn wrong_names_keys_and_values_say_what_is_right() {
         let error = find("ambixx").unwrap_err().to_string();
-        assert!(
-            error.starts_with("no policy \"ambixx\"; did you mean \"ambix\"?; the policies are"),
-            "{error}"
-        );
+        assert_eq!(error, "no policy \"ambixx\"; did you mean \"ambix\"?");
+        let error = find("zz").unwrap_err().to_string();
+        assert!(error.starts_with("no policy \"zz\"; the policies are ac-clock, aimr, "), "{error}");
         let ambix = find("ambix").unwrap();
         let mut given = Table::new();
         set(&mut given, "perod", "4 s");

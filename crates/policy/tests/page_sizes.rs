@@ -160,7 +160,7 @@ proptest! {
         for vpn in &touched {
             let fault = world.touch(PageId::new(0, *vpn), true).unwrap();
             world.fault_in(&fault, &Placement::ANYWHERE.or(TIER, Some(PageSize::Base)));
-            world.touch(PageId::new(0, *vpn), true);
+            assert!(world.touch(PageId::new(0, *vpn), true).is_none());
         }
         let first = PageId::new(0, *touched.first().unwrap()).aligned(PageSize::Huge);
         let finish = |world: &mut InMemory| {

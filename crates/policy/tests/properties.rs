@@ -245,7 +245,7 @@ proptest! {
                 2 => world.resize(&[Resize { page, to: PageSize::Base }]),
                 3 => world.resize(&[Resize { page, to: PageSize::Huge }]),
                 _ => {
-                    world.touch(part, tier == 0);
+                    assert!(world.touch(part, tier == 0).is_none());
                     world.resize(&[])
                 }
             };

@@ -2,7 +2,7 @@
 
 use crate::caveats::{caveats, machines};
 use crate::format::{bytes, count, fit, joules, percent, seconds, significant, slowdown, speedup, wrap};
-use crate::run::component_label;
+use crate::run::{component_label, has_times};
 use crate::{
     Charset, Comparison, Contiguity, InputSummary, PolicyWork, RunRecord, Tiering, TranslationCoherence,
 };
@@ -58,13 +58,15 @@ impl Comparison {
     fn designs(&self, input: &str, baseline: &RunRecord, width: usize, charset: Charset) -> String {
         let none = || "-".to_owned();
         let numbers = |run: &RunRecord| {
-            let share = |component| run.cycle_share(component).map_or_else(none, percent);
+            // Where accesses take no time, shares of the cycles are none of the run time.
+            let timed = has_times(&run.fidelity);
+            let share = |component| run.cycle_share(component).filter(|_| timed).map_or_else(none, percent);
             let speed = self.speedup_of(run);
             [
                 if run.is_timed() { seconds(run.seconds_simulated) } else { none() },
                 speed.map_or_else(none, |s| speedup(s.value) + charset.times()),
                 speed.and_then(|s| s.share()).map_or_else(none, percent),
-                run.cycles_per_instruction().map_or_else(none, significant),
+                run.cycles_per_instruction().filter(|_| timed).map_or_else(none, significant),
                 run.per_kilo_instruction("tlb.l2.miss").map_or_else(none, significant),
                 share("translation"),
                 share("cache"),
@@ -241,7 +243,7 @@ impl RunRecord {
         lines.push(("instructions", count(self.instructions)));
         lines.push(("accesses", count(self.accesses)));
         let measures = [
-            ("cycles per instruction", self.cycles_per_instruction()),
+            ("cycles per instruction", self.cycles_per_instruction().filter(|_| has_times(&self.fidelity))),
             ("L2 TLB misses per 1000 instructions", self.per_kilo_instruction("tlb.l2.miss")),
             ("page walks per 1000 instructions", self.per_kilo_instruction("walk.count")),
             ("last-level misses per 1000 instructions", self.per_kilo_instruction("cache.llc.miss")),
@@ -275,7 +277,10 @@ impl RunRecord {
         if total <= 0.0 {
             return String::new();
         }
-        let mut out = "\nwhere the cycles went\n".to_owned();
+        let mut out = match has_times(&self.fidelity) {
+            true => "\nwhere the cycles went\n".to_owned(),
+            false => format!("\nwhere the cycles went that fidelity {} counts\n", self.fidelity),
+        };
         let room = width - 45;
         for component in components {
             let share = component.cycles / total;
@@ -378,6 +383,17 @@ mod tests {
     #[test]
     fn the_table_of_the_test_comparison() {
         insta::assert_snapshot!(test_data::comparison().table(80, Charset::Ascii));
+    }
+
+    #[test]
+    fn without_times_there_are_no_shares_of_time() {
+        let mut comparison = test_data::comparison();
+        comparison.runs.iter_mut().for_each(|run| run.fidelity = "pages".to_owned());
+        let table = comparison.table(80, Charset::Ascii);
+        let row = table.lines().find(|line| line.starts_with("native-4k")).unwrap();
+        let cells: Vec<&str> = row.split_whitespace().skip(1).collect();
+        assert!(cells.iter().enumerate().all(|(at, cell)| *cell == "-" || at == cells.len() - 5), "{row}");
+        assert!(comparison.runs[0].summary(80, Charset::Ascii).contains("that fidelity pages counts"));
     }
 
     #[test]

@@ -187,6 +187,12 @@ pub trait Published: Policy + Sized + 'static {
     fn acts_in(_parameters: &Self::Parameters, _period: &str) -> bool {
         true
     }
+
+    /// Sampled accesses that it takes with these parameters before the policy decides anything; `None` where it does not
+    /// decide by one access in so many.
+    fn decides_after(_parameters: &Self::Parameters) -> Option<u64> {
+        None
+    }
 }
 
 /// Why a policy does not start.

@@ -201,7 +201,7 @@ impl Comparison {
             note_other_parts(&mut comparison);
         }
         if let (Some(bound), Fidelity::Full) = (&chosen.bound, self.simulation.fidelity) {
-            note_small(&mut comparison, bound);
+            note_small(&mut comparison, bound, &settings);
         }
         note_hypervisor(&mut comparison, chosen.all(), self.simulation.fidelity);
         comparison.failures.clone_from(&failures);
@@ -409,13 +409,13 @@ fn note_other_parts(comparison: &mut terrace_report::Comparison) {
 }
 
 /// Where caches hold much of an input, tiering decides little, and which frames they hold decides as much.
-fn note_small(comparison: &mut terrace_report::Comparison, bound: &Job) {
+fn note_small(comparison: &mut terrace_report::Comparison, bound: &Job, settings: &Settings<'_>) {
     let design = &bound.design.design;
     let small: BTreeMap<String, String> = comparison
         .runs
         .iter()
         .filter(|run| run.design == design.name)
-        .filter_map(|run| Some((run.input.clone(), tiers::small_in_caches(design, &run.stats)?)))
+        .filter_map(|run| Some((run.input.clone(), tiers::small_in_caches(design, &run.stats, settings)?)))
         .collect();
     for run in &mut comparison.runs {
         run.notes.extend(small.get(&run.input).cloned());

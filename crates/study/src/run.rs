@@ -7,7 +7,7 @@ use crate::input::{Ending, Input};
 use crate::observer::{Code, InputObserver};
 use crate::own_policy::Begun;
 use crate::partial;
-use crate::periods::too_short;
+use crate::periods::{too_few_samples, too_short};
 use crate::progress::{Watched, share};
 use crate::simulation::Settings;
 use crate::threads;
@@ -201,6 +201,7 @@ fn simulate_with(
         uncertainty: None,
     };
     record.notes.extend(too_short(&design.design, &record, settings));
+    record.notes.extend(too_few_samples(&design.design, &record.stats, outcome.samples, settings));
     let terrace_sim::Outcome { memory_map, placement_map, access, parts, .. } = outcome;
     Ok(Simulated { record, stopped, memory_map, placement_map, access, parts })
 }

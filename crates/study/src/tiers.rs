@@ -170,10 +170,13 @@ pub fn resident(all_fast: &Job, input: &Input, why: &str, settings: &Settings<'_
 }
 
 /// What to know where the last-level cache holds so much of what is resident that places matter little, for a run of
-/// `design` with `stats`. Nothing where more memory is resident, and nothing of a GPU, whose caches are its own.
-pub(crate) fn small_in_caches(design: &Design, stats: &Stats) -> Option<String> {
+/// `design` with `stats` on the machine that `settings` scale down. Nothing where more memory is resident, and nothing of a
+/// GPU, whose caches are its own.
+pub(crate) fn small_in_caches(design: &Design, stats: &Stats, settings: &Settings<'_>) -> Option<String> {
     /// Caches that hold one in so many of the resident bytes hold much.
     const HELD: u64 = 2;
+    // As it was simulated: what is resident is of the smaller machine, too.
+    let design = settings.scaled(design).ok()?;
     let (llc, resident) = (design.cache.llc.capacity.0, peak_resident(stats));
     (resident <= HELD * llc && stats.integer("gpu.kernels") == 0).then(|| {
         format!(
@@ -205,6 +208,27 @@ mod tests {
         assert_eq!(job.design.design.tiers[0].capacity, Bytes::mib(64));
         assert_eq!(job.design.design.scaled(4).unwrap().tiers[0].capacity, Bytes::mib(16));
         assert_eq!(name_at("ambix", 0.125), "ambix@12.5%");
+    }
+
+    #[test]
+    fn caches_and_memory_are_compared_on_the_same_machine() {
+        let small = |scale, resident: Bytes| {
+            let changes = Changes { machine: Some("zen4-cxl".to_owned()), ..Changes::default() };
+            let design = changes.resolve("native-4k", None).unwrap().design.design;
+            let simulation = crate::Simulation { scale, ..crate::Simulation::default() };
+            let mut stats = Stats::new();
+            stats.level("os.peak_resident_bytes.4k", resident.0, terrace_model::Unit::Bytes);
+            (
+                design.cache.llc.capacity,
+                small_in_caches(&design, &stats, &Settings::new(simulation, &crate::progress::Silent)),
+            )
+        };
+        let (llc, _) = small(1, Bytes(1));
+        assert!(small(1, Bytes(2 * llc.0)).1.is_some());
+        assert!(small(1, Bytes(3 * llc.0)).1.is_none());
+        // A quarter of the machine has a quarter of the cache, so that much memory is not small there.
+        assert!(small(4, llc).1.is_none());
+        assert!(small(4, Bytes(llc.0 / 2)).1.is_some());
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! One document of results in short.
 
-use crate::answers;
 use crate::field::text_of;
 use crate::set::{Kind, RunRow};
+use crate::{answers, kept};
 use serde_json::Value;
 
 /// The newest shape of a document of runs that the page knows.
@@ -24,8 +24,8 @@ pub struct Summary {
 /// # Errors
 /// A text that is no JSON, results of a newer version, runs that lack what every run has: in words.
 pub fn read(text: &str) -> Result<Option<Summary>, String> {
-    let document: Value = serde_json::from_str(text)
-        .map_err(|error| format!("{error}; the file is damaged, or still being written"))?;
+    let document =
+        kept::read(text).map_err(|error| format!("{error}; the file is damaged, or still being written"))?;
     let Some(kind) = kind(&document) else { return Ok(None) };
     let schema = document.get("schema").and_then(Value::as_u64).unwrap_or_default();
     if schema > NEWEST_SCHEMA {

@@ -12,6 +12,7 @@ mod document;
 mod export;
 mod field;
 mod find;
+mod kept;
 mod library;
 mod live;
 mod server;

@@ -36,6 +36,15 @@ impl ResidentPages {
         self.base + self.huge + self.giant
     }
 
+    /// `75.0 % in 2 MiB, 25.0 % in 4 KiB`: the shares of the sizes, largest first; sizes without any are left out.
+    pub fn shares(&self) -> String {
+        let total = self.total().max(1) as f64;
+        let sizes = [("1 GiB", self.giant), ("2 MiB", self.huge), ("4 KiB", self.base)];
+        let share = |(name, bytes): &(&str, u64)| format!("{:.1} % in {name}", 100.0 * *bytes as f64 / total);
+        let given: Vec<String> = sizes.iter().filter(|(_, bytes)| *bytes > 0).map(share).collect();
+        if given.is_empty() { "unknown".to_owned() } else { given.join(", ") }
+    }
+
     /// Resident pages of this range of the calling process, as its kernel reports.
     pub(crate) fn of(range: AddressRange) -> ResidentPages {
         std::fs::read_to_string("/proc/self/smaps").map(|text| parse_smaps(&text, range)).unwrap_or_default()

@@ -3,7 +3,7 @@
 
 use crate::error::CommandResult;
 use crate::input;
-use crate::options::{HintsOption, StudyOptions};
+use crate::options::{HintsOption, StudyOptions, only};
 use crate::progress::Terminal;
 use clap::Args;
 use terrace_study::advise::{Advise, POLICIES};
@@ -38,7 +38,7 @@ them, the answer says so, and which --time-scale makes it long enough.";
 /// bring this program on one tier, what they would cost in memory, copies and
 /// slow faults, and which regions of the program deserve which size.
 #[derive(Debug, Args)]
-#[command(after_long_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES, mut_arg("fidelity", |arg| only(arg, "full; with --pages also translation")))]
 pub struct Arguments {
     /// Ask about huge pages instead: are they right for this program, where, and
     /// of which size

@@ -2,7 +2,7 @@
 
 use crate::error::CommandResult;
 use crate::input;
-use crate::options::{HintsOption, StudyOptions};
+use crate::options::{HintsOption, StudyOptions, only};
 use crate::progress::Terminal;
 use clap::Args;
 use std::path::Path;
@@ -30,7 +30,7 @@ Take over the result with the --set options of its last line.";
 /// setting, and how that setting does on inputs it was not tuned on: those of
 /// --check, else a built-in workload under other seeds.
 #[derive(Debug, Args)]
-#[command(after_long_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES, mut_arg("fidelity", |arg| only(arg, "full")))]
 pub struct Arguments {
     /// A name of `terrace policy list`
     #[arg(value_name = "POLICY")]

@@ -9,7 +9,7 @@ use serde::Serialize;
 use terrace_study::catalog::{self, WorkloadPage};
 use terrace_study::figures::readable;
 use terrace_workload::{
-    DeviceChoice, GpuOutcome, GpuRun, LaneTraffic, NativePages, NativeRun, ResidentPages, WorkloadError,
+    DeviceChoice, GpuOutcome, GpuRun, LaneTraffic, NativePages, NativeRun, WorkloadError,
 };
 
 const EXAMPLES: &str = "\
@@ -56,7 +56,7 @@ enum Action {
         #[arg(long, value_name = "SIZE", default_value = "system", conflicts_with = "gpu")]
         pages: PagesOption,
         /// Run a workload's kernels on a GPU, and check their result. Without a
-        /// GPU it says so
+        /// GPU it fails, and says what is missing
         #[arg(long)]
         gpu: bool,
         /// The device of OpenCL that runs them: the first GPU, "any" for the
@@ -137,15 +137,6 @@ struct BytesByPageSize {
     giant: u64,
 }
 
-/// The shares of the sizes, largest first; sizes without any are left out.
-fn shares(pages: &ResidentPages) -> String {
-    let total = pages.total().max(1) as f64;
-    let sizes = [("1 GiB", pages.giant), ("2 MiB", pages.huge), ("4 KiB", pages.base)];
-    let share = |(name, bytes): &(&str, u64)| format!("{:.1} % in {name}", 100.0 * *bytes as f64 / total);
-    let given: Vec<String> = sizes.iter().filter(|(_, bytes)| *bytes > 0).map(share).collect();
-    if given.is_empty() { "unknown".to_owned() } else { given.join(", ") }
-}
-
 fn run_natively(spec: &str, pages: NativePages, results: &ResultOptions) -> CommandResult {
     let workload = terrace_workload::open(spec).or_usage()?;
     tracing::info!(spec, footprint = workload.footprint(), "native run begins");
@@ -188,7 +179,7 @@ fn run_natively(spec: &str, pages: NativePages, results: &ResultOptions) -> Comm
         run.setup_seconds,
         progress::short(run.init_accesses as f64),
         readable(run.bytes_touched),
-        shares(&run.pages),
+        run.pages.shares(),
         run.checksum,
     );
     output::print(&text)
@@ -239,13 +230,10 @@ fn run_on_gpu(spec: &str, device: &DeviceChoice, results: &ResultOptions) -> Com
         results.write(&gpu_document(spec, run.as_ref(), next.as_deref(), &traffic))?;
     }
     if !results.owns_stdout() {
-        match (&run, &next) {
-            (Some(run), _) => output::print(&gpu_text(spec, run, &traffic))?,
-            (None, next) => {
-                let next = next.as_deref().unwrap_or_default();
-                output::print(&format!("{spec} did not run on a GPU: {next}\n"))?;
-            }
-        }
+        run.iter().try_for_each(|run| output::print(&gpu_text(spec, run, &traffic)))?;
+    }
+    if let Some(next) = next {
+        return Err(Failure::run(format_args!("{spec} did not run on a GPU: {next}")));
     }
     match run.filter(|run| !run.different.is_empty()) {
         Some(run) => Err(Failure::run(format_args!(

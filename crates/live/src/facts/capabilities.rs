@@ -5,7 +5,7 @@ use super::tracking::MINOR_FAULTS;
 use super::{Fact, Facts, Privilege};
 use crate::kernel::USER_MODE_ONLY;
 use std::collections::BTreeMap;
-use terrace_model::PageSize;
+use terrace_model::{KERNEL_OF_BASE_PAGES, PageSize};
 use terrace_policy::{Capabilities, Capability, CapabilitySet};
 
 /// Why a capability is missing.
@@ -59,9 +59,7 @@ impl Facts {
     /// The size that they have, and what would help.
     pub fn knows_base_page(&self) -> Result<(), Missing> {
         match other_base_page(&self.base_page) {
-            Some(reason) => {
-                unless("a kernel that is built for base pages of 4 KiB (CONFIG_ARM64_4K_PAGES=y)", reason)
-            }
+            Some(reason) => unless(KERNEL_OF_BASE_PAGES, reason),
             None => Ok(()),
         }
     }

@@ -80,9 +80,6 @@ impl Options {
     }
 }
 
-/// Bytes of the base page that Terrace knows. Kernels for x86-64 have no other; those for Arm may have one of 16 or 64 KiB.
-pub const BASE_PAGE: Bytes = Bytes::kib(4);
-
 /// Bytes of the kernel's base page.
 pub fn base_page(kernel: &dyn Kernel) -> Fact<Bytes> {
     /// `AT_PAGESZ`: the key in the vector that each program is started with.
@@ -99,8 +96,7 @@ pub fn base_page(kernel: &dyn Kernel) -> Fact<Bytes> {
 
 /// Why Terrace cannot work with the pages of a kernel that has base pages of this size; none where it can.
 pub fn other_base_page(base_page: &Fact<Bytes>) -> Option<String> {
-    let bytes = base_page.known().filter(|bytes| **bytes != BASE_PAGE)?;
-    Some(format!("Terrace knows base pages of 4 KiB, and this kernel's have {} KiB", bytes.0 >> 10))
+    terrace_model::other_base_page(base_page.known()?.0)
 }
 
 /// What this process may do.

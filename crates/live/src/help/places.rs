@@ -1,6 +1,6 @@
 //! Where folders with libraries lie, and which of them nobody uses any more.
 
-use crate::folder::{self, Folder};
+use crate::folder::{self, Folder, OTHERS_WRITE};
 use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -11,8 +11,6 @@ use std::path::{Path, PathBuf};
 pub(super) const PREFIX: &str = "terrace-help-";
 /// Where root's folders with libraries lie, unless the folder for temporary files is root's alone.
 const ROOTS: &str = "/var/lib/terrace/preload";
-/// Bits of a mode that let others write.
-const OTHERS_WRITE: u32 = 0o022;
 
 /// Where folders with libraries are made. Programs keep the path of one, and load from it, for as long as they live: root's
 /// lie where nobody else can make a folder of that name once it is gone.

@@ -9,14 +9,16 @@ const FAULT: Cost = Cost { time: Time::from_nanos(1000), copied: 0, shootdowns: 
 
 impl InMemory {
     /// One access by the first CPU. Returns the fault where no page is mapped; bring it in and touch again.
+    #[must_use = "a page without memory is not mapped by its fault: bring it in, or there is nothing to place"]
     pub fn touch(&mut self, page: PageId, write: bool) -> Option<Fault> {
         self.touch_by(Agent::default(), page, write)
     }
 
-    /// One access by `agent`.
+    /// One access by `agent`. Returns the fault where no page is mapped; bring it in and touch again.
     ///
     /// # Panics
     /// No area is mapped there: a mistake of the test.
+    #[must_use = "a page without memory is not mapped by its fault: bring it in, or there is nothing to place"]
     pub fn touch_by(&mut self, agent: Agent, page: PageId, write: bool) -> Option<Fault> {
         let Some(first) = self.find(page) else {
             if !write && self.zeros.contains(&page) {

@@ -72,7 +72,7 @@ impl Driver {
                 placement = self.policy.place(&fault, &self.world.topology);
             }
             self.world.fault_in(&fault, &placement);
-            self.world.touch_by(agent, page, write);
+            assert!(self.world.touch_by(agent, page, write).is_none(), "the fault brought {page:?} in");
         }
     }
 

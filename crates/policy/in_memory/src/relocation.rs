@@ -163,7 +163,7 @@ mod tests {
     fn fill(world: &mut InMemory, vpn: u64, size: PageSize) -> Frame {
         let fault = world.touch(PageId::new(0, vpn), true).unwrap();
         world.fault_in(&fault, &Placement::ANYWHERE.or(TierId(0), Some(size)));
-        world.touch(PageId::new(0, vpn), true);
+        assert!(world.touch(PageId::new(0, vpn), true).is_none());
         world.frame(PageId::new(0, vpn)).unwrap()
     }
 
@@ -247,8 +247,8 @@ mod tests {
     fn zeros_are_dropped_and_stores_survive() {
         let mut world = world();
         fill(&mut world, 0, PageSize::Huge);
-        world.touch(PageId::new(0, 9), true);
-        world.touch(PageId::new(0, 10), false);
+        assert!(world.touch(PageId::new(0, 9), true).is_none());
+        assert!(world.touch(PageId::new(0, 10), false).is_none());
         assert_eq!(world.zero_pages(PageId::new(0, 3)), Some(510));
         assert_eq!(world.zero_pages(PageId::new(0, HUGE)), None);
         world.drop_zeros(&[PageId::new(0, 0)]);

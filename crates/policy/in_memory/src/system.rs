@@ -256,19 +256,19 @@ mod tests {
             let range = Scope::Range(PageRange::new(page, 1));
             world.scan(range, &mut ScanHand::default(), Clear::BOTH.flushed(flush), &mut |_| Step::Clear);
         };
-        world.touch(page, false);
+        assert!(world.touch(page, false).is_none());
         assert_eq!(look(&mut world), (true, false));
-        world.touch(page, true);
+        assert!(world.touch(page, true).is_none());
         assert_eq!(
             look(&mut world),
             (true, true),
             "the first store walks although the translation is cached"
         );
         clear(&mut world, false);
-        world.touch(page, true);
+        assert!(world.touch(page, true).is_none());
         assert_eq!(look(&mut world), (false, false), "the stale translation hides the access");
         clear(&mut world, true);
-        world.touch(page, true);
+        assert!(world.touch(page, true).is_none());
         assert_eq!(look(&mut world), (true, true));
     }
 
@@ -278,7 +278,7 @@ mod tests {
         let (one, other) = (PageId::new(0, 0), PageId::new(0, 2));
         world.watch(&[one], Watch::Count);
         for page in [one, one, one, other, one, other, one, one] {
-            world.touch(page, false);
+            assert!(world.touch(page, false).is_none());
         }
         let mut counts = Vec::new();
         world.counts(&mut |count| counts.push((count.page, count.accesses)));

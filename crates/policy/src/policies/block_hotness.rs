@@ -208,6 +208,10 @@ impl Published for BlockHotness {
             parameters,
         })
     }
+
+    fn decides_after(parameters: &Parameters) -> Option<u64> {
+        (parameters.counters == Counters::Samples).then_some(1)
+    }
 }
 
 impl Policy for BlockHotness {

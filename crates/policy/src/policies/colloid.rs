@@ -141,6 +141,10 @@ impl Published for Colloid {
             demoted: 0,
         })
     }
+
+    fn decides_after(_: &Parameters) -> Option<u64> {
+        Some(1)
+    }
 }
 
 impl Policy for Colloid {

@@ -123,6 +123,10 @@ impl Published for Hemem {
             demoted: 0,
         })
     }
+
+    fn decides_after(parameters: &Parameters) -> Option<u64> {
+        Some(u64::from(parameters.hot_reads.min(parameters.hot_writes)))
+    }
 }
 
 impl Policy for Hemem {

@@ -133,6 +133,10 @@ impl Published for Memtis {
             split: 0,
         })
     }
+
+    fn decides_after(parameters: &Parameters) -> Option<u64> {
+        Some(parameters.adapt_every)
+    }
 }
 
 impl Policy for Memtis {

@@ -8,7 +8,7 @@
 //! (`parallel_copy`), several pages are in flight at once (`concurrent`), and two pages swap places without a free
 //! frame (`exchange`). All off is "Base Page Migration" of the thesis' comparison, all on is "Opt. Exchange Pages".
 //!
-//! **Source.** Z. Yan, thesis (Rutgers 2020), ch. 3: §3.3.1 mechanisms, §3.3.2 policy, §3.4 parameters; Yan et al.,
+//! **Source.** Z. Yan, thesis (Rutgers 2019), ch. 3: §3.3.1 mechanisms, §3.3.2 policy, §3.4 parameters; Yan et al.,
 //! "Nimble page management for tiered memory systems", ASPLOS 2019.
 //!
 //! **Left open by the source.** *How much is aged per tick*: all pages. *Where new pages start*: on the active list, as

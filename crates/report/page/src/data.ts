@@ -236,6 +236,11 @@ export function isLive(run: Run): boolean {
   return run.fidelity === "live";
 }
 
+/** Whether the run's time can be compared: other fidelities than `full` leave out that of its accesses. */
+export function hasTimes(run: Run): boolean {
+  return run.fidelity !== "translation" && run.fidelity !== "pages";
+}
+
 export function isHistogram(value: unknown): value is Histogram {
   return typeof value === "object" && value !== null && Array.isArray((value as Histogram).buckets);
 }
@@ -299,6 +304,7 @@ export function perKilo(run: Run, ...names: string[]): number | null {
 /** Cycles by cause, summed over the cores, in the order of display. */
 export const COMPONENTS = ["base", "translation", "cache", "memory", "os"];
 export function components(run: Run): Map<string, number> {
+  if (!hasTimes(run)) return new Map();
   const all = children(run, "core.cycles");
   // As in the program: neither the sum nor cores that had nothing to run.
   all.delete("total");
@@ -318,6 +324,7 @@ export function share(run: Run, component: string): number | null {
 }
 
 export function cpi(run: Run): number | null {
+  if (!hasTimes(run)) return null;
   return ratio(componentTotal(run) || run.cycles || null, run.instructions);
 }
 
@@ -342,7 +349,7 @@ export function baselineOf(report: Report, input: string): Run | undefined {
 
 export function speedup(report: Report, run: Run): number | null {
   const baseline = baselineOf(report, run.input);
-  if (!baseline || !(run.seconds_simulated > 0) || !(baseline.seconds_simulated > 0)) return null;
+  if (!baseline || !hasTimes(run) || !(run.seconds_simulated > 0) || !(baseline.seconds_simulated > 0)) return null;
   return baseline.seconds_simulated / run.seconds_simulated;
 }
 

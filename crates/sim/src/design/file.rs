@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::io::Read;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 /// Longest text of a design, machine or claim file: a hundred times the longest there is.
@@ -29,8 +30,14 @@ pub(super) struct File {
     pub directory: Option<PathBuf>,
 }
 
-/// A file of the user, which may be a pipe or a device that never ends.
+/// A file of the user, which may be a shell's pipe (`<(…)`) or a device that never ends. A pipe with a name is refused: to
+/// open it would wait for a writer, for ever where there is none.
 pub(super) fn read_text(path: &Path) -> Result<String, String> {
+    // A pipe without a name is in no folder, so that its path leads nowhere.
+    let there = std::fs::canonicalize(path).and_then(std::fs::metadata);
+    if there.is_ok_and(|there| there.file_type().is_fifo()) {
+        return Err("is a pipe with a name, not a file; write its text to a file".to_owned());
+    }
     let mut text = String::new();
     std::fs::File::open(path)
         .and_then(|file| file.take(LONGEST_TEXT + 1).read_to_string(&mut text))
@@ -46,5 +53,29 @@ fn reason(error: &std::io::Error) -> String {
         std::io::ErrorKind::NotFound => "there is no such file".to_owned(),
         std::io::ErrorKind::InvalidData => "is not UTF-8 text".to_owned(),
         _ => format!("cannot be read: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn pipes_of_a_shell_are_read_and_pipes_with_a_name_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let named = folder.path().join("machine.toml");
+        assert!(std::process::Command::new("mkfifo").arg(&named).status().unwrap().success());
+        let link = folder.path().join("link.toml");
+        std::os::unix::fs::symlink(&named, &link).unwrap();
+        for path in [&named, &link] {
+            assert!(read_text(path).unwrap_err().starts_with("is a pipe with a name"));
+        }
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        writer.write_all(b"kind = \"machine\"\n").unwrap();
+        drop(writer);
+        let path = format!("/proc/self/fd/{}", reader.as_raw_fd());
+        assert_eq!(read_text(path.as_ref()).as_deref(), Ok("kind = \"machine\"\n"));
     }
 }

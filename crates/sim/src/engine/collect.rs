@@ -240,13 +240,15 @@ fn count_policies(policies: &[Tiering], stats: &mut Stats) {
 /// The outcome of a finished run.
 pub(super) fn outcome(engine: &Engine, cores_used: u64) -> Outcome {
     let whole = Totals::of(engine);
-    let now = whole.now;
+    let (now, samples) = (whole.now, whole.stats.integer("policy.samples"));
     let totals = match (&engine.region.begin, &engine.region.end) {
         (Some(begin), Some(end)) => end.since(begin),
         (Some(begin), None) => whole.since(begin),
         (None, _) => whole,
     };
     let cycle = engine.machine.shared.timing.cycle;
+    let moved = |stats: &Stats| stats.integer("vmstat.pgmigrate_success");
+    let moved_before = engine.region.begin.as_ref().map_or(0, |begin| moved(&begin.stats));
     let mut stats = totals.stats;
     let layout = engine.machine.shared.memory.layout();
     // Where only pages are simulated, a batch's instructions pass before its faults.
@@ -261,12 +263,17 @@ pub(super) fn outcome(engine: &Engine, cores_used: u64) -> Outcome {
     let blame = &totals.blame;
     let all = totals.now.in_cycles(cycle);
     let busy = blame.total().in_cycles(cycle);
+    let is_full = engine.options.fidelity == Fidelity::Full;
+    // What a fidelity does not simulate has no cycles, rather than none of them.
     let parts = [
-        ("translation", blame.translation.in_cycles(cycle)),
-        ("cache", blame.cache.in_cycles(cycle)),
-        ("memory", blame.memory.in_cycles(cycle)),
-        ("os", blame.os.in_cycles(cycle)),
+        ("translation", blame.translation, timed),
+        ("cache", blame.cache, is_full),
+        // Walks wait for memory, and threads for pages on the move, where accesses do not.
+        ("memory", blame.memory, timed),
+        ("os", blame.os, true),
     ];
+    let parts = parts.into_iter().filter(|(.., is_simulated)| *is_simulated);
+    let parts: Vec<_> = parts.map(|(name, time, _)| (name, time.in_cycles(cycle))).collect();
     // Rounding goes to the largest part of most runs, so that the parts add up exactly.
     let base = busy.saturating_sub(parts.iter().map(|part| part.1).sum());
     stats.count("core.cycles.base", base, Unit::Cycles);
@@ -303,10 +310,11 @@ pub(super) fn outcome(engine: &Engine, cores_used: u64) -> Outcome {
         cycles: all,
         seconds_simulated: totals.now.as_secs(),
         left_out: engine.options.fidelity.left_out().iter().map(|&s| s.to_owned()).collect(),
-        notes: notes(engine, &stats, totals.accesses, policy.notes),
+        notes: notes(engine, &stats, totals.accesses, moved_before, policy.notes),
         contiguity: asked.unwrap_or(policy.contiguity),
         pools: None,
         stats,
+        samples,
         stopped: false,
         profile: None,
         parts: Vec::new(),
@@ -316,8 +324,28 @@ pub(super) fn outcome(engine: &Engine, cores_used: u64) -> Outcome {
     }
 }
 
+/// What to know of pages that a policy moved before the region of interest, where they are a tenth of all that it moved or
+/// more: fewer do not change what the counts of the region say.
+fn of_moves_before(before: u64, within: u64) -> Option<String> {
+    const PART_THAT_MATTERS: u64 = 10;
+    (before > 0 && before.saturating_mul(PART_THAT_MATTERS) >= before + within).then(|| {
+        format!(
+            "of the pages that the policy moved, {} moved before the region of interest and {} within it: the region begins with \
+             memory as the former left it, and counts the latter alone; --whole counts all",
+            grouped(before),
+            grouped(within)
+        )
+    })
+}
+
 /// What a reader of the numbers should know.
-fn notes(engine: &Engine, stats: &Stats, counted: u64, of_the_policy: Vec<String>) -> Vec<String> {
+fn notes(
+    engine: &Engine,
+    stats: &Stats,
+    counted: u64,
+    moved_before: u64,
+    of_the_policy: Vec<String>,
+) -> Vec<String> {
     let mut notes = Vec::new();
     let of_gpu = engine.streams.streams.iter().filter(|stream| stream.of_gpu);
     let of_gpu: u64 = of_gpu.map(|stream| stream.accesses).sum();
@@ -335,6 +363,7 @@ fn notes(engine: &Engine, stats: &Stats, counted: u64, of_the_policy: Vec<String
             grouped(engine.accesses)
         ));
     }
+    notes.extend(of_moves_before(moved_before, stats.integer("vmstat.pgmigrate_success")));
     if engine.forwarding {
         notes.push(
             "the input marks no region of interest, so that only the operating system was simulated".into(),

@@ -30,6 +30,7 @@ pub(super) fn outcome(engine: &Engine, design: &Design, gpu: &GpuParameters) -> 
     let instructions = engine.sms.counters.instructions + if whole { engine.host_instructions } else { 0 };
     stats.count("core.instructions", instructions, Unit::Count);
     let accesses = engine.lanes.iter().sum::<u64>() + if whole { engine.host_accesses } else { 0 };
+    let samples = stats.integer("policy.samples");
     Outcome {
         accesses,
         instructions,
@@ -40,6 +41,7 @@ pub(super) fn outcome(engine: &Engine, design: &Design, gpu: &GpuParameters) -> 
         contiguity: Vec::new(),
         pools: None,
         stats,
+        samples,
         stopped: false,
         profile: None,
         parts: Vec::new(),

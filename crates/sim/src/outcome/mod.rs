@@ -114,6 +114,8 @@ pub struct Outcome {
     pub contiguity: Vec<ContiguityPoint>,
     /// What memories and the link beside a GPU carried.
     pub pools: Option<PoolTraffic>,
+    /// Accesses that policies sampled in the whole run, before its region of interest too: they decide by all of them.
+    pub samples: u64,
     /// The run was stopped from outside before the input's end.
     pub stopped: bool,
     /// Accesses that reached memory, by page, where [`Options::count_accesses`] asked for it.

@@ -214,3 +214,24 @@ fn a_run_stopped_from_outside_reports_what_it_has() {
     assert!(outcome.stopped);
     assert!((20_000..100_000).contains(&outcome.accesses), "{}", outcome.accesses);
 }
+
+#[test]
+fn samples_are_those_of_the_whole_run_also_where_a_region_is_counted() {
+    let design = design("hemem", "zen4-cxl", &[("os.policy.sample_period", "2")]);
+    let mut program = Program::new();
+    program.map(DATA, 64 * MIB);
+    let pages = || (0..16_384).map(|page| DATA + page * PAGE);
+    pages().for_each(|page| _ = program.write(page));
+    // More than the caches hold, so that these reads reach memory.
+    pages().for_each(|page| _ = program.read(page + 2048));
+    program.mark(MarkKind::RegionBegin);
+    pages().for_each(|page| _ = program.read(page + 1024));
+    let of = |whole| {
+        let options = Options { whole, ..Options::default() };
+        let outcome = run_with(&design, &mut program.source(), options).unwrap();
+        (outcome.samples, count(&outcome, "policy.samples"))
+    };
+    let ((samples, of_region), all) = (of(false), of(true));
+    assert!(0 < of_region && of_region < samples, "{of_region} of {samples}");
+    assert_eq!(all, (samples, samples));
+}

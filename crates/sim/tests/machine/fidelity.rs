@@ -104,6 +104,16 @@ fn every_level_says_what_it_leaves_out() {
 }
 
 #[test]
+fn what_is_left_out_has_no_cycles_rather_than_none_of_them() {
+    let design = design("native-4k", "skylake-6140", &[]);
+    let runs = three(&design, "gups,bytes=1 MiB,updates=100", true);
+    let has = |name: &str| runs.each_ref().map(|run| run.stats.get(&format!("core.cycles.{name}")).is_some());
+    assert_eq!([has("base"), has("os"), has("idle")], [[true; 3]; 3]);
+    assert_eq!([has("translation"), has("memory")], [[true, true, false]; 2]);
+    assert_eq!(has("cache"), [true, false, false]);
+}
+
+#[test]
 fn virtual_caches_refuse_the_level_without_caches() {
     let design = design("vivt", "vbi-table1", &[]);
     let options = Options { fidelity: Fidelity::Translation, ..Options::default() };

@@ -97,7 +97,10 @@ impl Advise {
     /// The run with everything fast, and the prices of the other tiers.
     fn checked(&self) -> Result<(Job, Prices), Error> {
         if self.simulation.fidelity != Fidelity::Full {
-            return Err(Error::request("advise weighs run times, which only --fidelity full has"));
+            return Err(Error::request(
+                "advise weighs run times, which only --fidelity full has; without them, terrace compare --policies … --fast 25%,50% \
+                 --fidelity pages counts the accesses of each tier (tier.<name>.unfiltered_reads in results.csv)",
+            ));
         }
         let all_fast = tiers::all_fast(&self.changes, Some(defaults::MACHINE))?;
         tiers::check_capacity_is_free(&all_fast, &self.changes, |key| {
@@ -172,7 +175,10 @@ impl Question<'_> {
             ..self.advice(&search.policy, at, trial, resident)
         });
         let command = advice.as_ref().filter(|_| !live).map(|advice| self.command(advice, input));
-        let remarks = self.remarks(&policies, advice.as_ref(), &seeds, &all_fast, input, live);
+        let mut remarks = self.remarks(&policies, advice.as_ref(), &seeds, &all_fast, input, live);
+        let runs = searches.iter().filter_map(|search| Some(&search.enough.as_ref()?.1.record));
+        let few = runs.flat_map(|run| run.notes.iter().filter(|note| periods::is_of_samples(note)));
+        remarks.splice(0..0, few.map(|note| format!("Few samples: {note}.")));
         Ok(MemoryAdvice {
             input: input.name.clone(),
             machine: self.all_fast.design.design.machine.clone(),

@@ -35,7 +35,10 @@ impl Question<'_> {
                 names.join(", "),
             ));
         }
-        let small = tiers::small_in_caches(&self.all_fast.design.design, &all_fast.stats);
+        let small = {
+            let bound = &self.all_fast.design.design;
+            tiers::small_in_caches(bound, &all_fast.stats, self.settings)
+        };
         remarks.extend(small.map(|small| format!("Small: {small}.")));
         let in_system = all_fast.cycle_share("os").unwrap_or(0.0);
         if in_system >= SETTING_UP {

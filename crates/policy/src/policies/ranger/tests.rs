@@ -25,7 +25,7 @@ fn fill(world: &mut InMemory, page: PageId, frame: u64, size: PageSize) {
     others.iter().for_each(|at| world.isolate(Frame(*at), size, true));
     let fault = world.touch(page, true).unwrap();
     world.fault_in(&fault, &Placement::ANYWHERE.or(TIER, Some(size)));
-    world.touch(page, true);
+    assert!(world.touch(page, true).is_none());
     others.iter().for_each(|at| world.isolate(Frame(*at), size, false));
     assert_eq!(world.frame(page), Some(Frame(frame)));
 }
@@ -134,7 +134,7 @@ fn swapped() -> InMemory {
     for at in 0..2 * HUGE {
         let fault = world.touch(PageId::new(0, (at + HUGE) % (2 * HUGE)), true).unwrap();
         world.fault_in(&fault, &Placement::ANYWHERE.or(TIER, Some(PageSize::Base)));
-        world.touch(fault.page, true);
+        assert!(world.touch(fault.page, true).is_none());
     }
     world
 }

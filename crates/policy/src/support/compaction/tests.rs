@@ -306,7 +306,7 @@ proptest! {
                 && world.tiers().free_pages(TIER) > 0
             {
                 world.fault_in(&fault, &Placement::ANYWHERE.or(TIER, Some(size)));
-                world.touch(page, true);
+                assert!(world.touch(page, true).is_none());
             }
         };
         for at in 0..huge {

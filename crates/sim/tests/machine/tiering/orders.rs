@@ -51,12 +51,14 @@ fn pages_that_moved_before_the_region_are_there_and_not_counted() {
         };
         let outcome = probe_region(&program, &machine(100, 100), (SLOW, SignalSet::NONE), on);
         let names = ["vmstat.pgpromote_success", "policy.copied_bytes", "os.resident_bytes.4k"];
-        (counts(&outcome, names), count(&outcome, "tier.local.pages"))
+        let is_said =
+            outcome.notes.iter().any(|note| note.contains("1 moved before the region of interest and 0"));
+        (counts(&outcome, names), count(&outcome, "tier.local.pages"), is_said)
     };
-    let (during, frames) = moved(false);
-    assert_eq!(during, [1, PAGE, 2 * PAGE]);
-    let (before, frames_before) = moved(true);
-    assert_eq!(before, [0, 0, 2 * PAGE]);
+    let (during, frames, is_said) = moved(false);
+    assert_eq!((during, is_said), ([1, PAGE, 2 * PAGE], false));
+    let (before, frames_before, is_said) = moved(true);
+    assert_eq!((before, is_said), ([0, 0, 2 * PAGE], true));
     assert_eq!(frames, frames_before, "where pages lie is a state");
 }
 
