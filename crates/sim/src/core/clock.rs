@@ -95,17 +95,20 @@ impl Clock {
     /// Waits until an access is done, blaming its parts by their shares of its latency.
     #[inline]
     pub fn wait_for(&mut self, timeline: &Timeline) {
-        let Timeline { start, translated, cache_start, cache_end, done } = *timeline;
-        if done <= self.now {
-            return;
+        if timeline.done > self.now {
+            self.wait_as(timeline.done - self.now, timeline);
         }
-        let span = done - self.now;
-        self.now = done;
+    }
+
+    /// Waits for `span`, blaming the parts of an access by their shares of its latency, which is not zero.
+    #[inline]
+    pub fn wait_as(&mut self, span: Time, timeline: &Timeline) {
+        let Timeline { start, translated, cache_start, cache_end, done } = *timeline;
+        self.now += span;
         if translated == start && cache_start == cache_end {
             self.blame.memory += span;
             return;
         }
-        // At least the span's end belongs to the access, so its latency is not zero.
         let share = real(span) / real(done - start);
         let part = |of: Time| Time((real(of) * share) as i64 as u64);
         // Rounded, the two may exceed the span where they are all of it.
@@ -122,7 +125,7 @@ impl Clock {
         self.blame.os += span;
     }
 
-    /// Dispatch stands still for `span` until memory has taken or freed something: a miss register, a written page.
+    /// Dispatch stands still for `span` until memory has taken something, as a written page.
     pub fn wait_for_memory(&mut self, span: Time) {
         self.now += span;
         self.blame.memory += span;

@@ -91,6 +91,11 @@ impl CoreModel for InOrder {
         self.stores.push(start, translated, cache_start, cache_end, done);
     }
 
+    fn in_flight(&self) -> impl Iterator<Item = Timeline> {
+        let (newer, older) = self.results.split_at(self.at);
+        older.iter().chain(newer).copied()
+    }
+
     fn loads_done(&self, clock: &Clock) -> Time {
         self.results.iter().map(|load| load.done).fold(clock.now, Time::max)
     }
@@ -216,5 +221,19 @@ mod tests {
         });
         let Blame { base, translation, cache, memory, os } = core.blame;
         assert_eq!((base, translation, cache, memory, os), (ns(1), ns(10), ns(7), ns(2 + 31), ns(0)));
+    }
+
+    #[test]
+    fn a_wait_for_a_register_is_blamed_on_what_holds_it() {
+        let mut core = core(4);
+        core.dispatch(1);
+        for latency in [20, 100] {
+            let [start, translated, done] = [1, 11, 1 + latency].map(ns);
+            core.load(Timeline { start, translated, cache_start: translated, cache_end: translated, done });
+        }
+        core.wait_for_register(ns(20), ns(21));
+        assert_eq!((core.now, core.blame.translation, core.blame.memory), (ns(21), ns(10), ns(10)));
+        core.wait_for_register(ns(50), ns(101));
+        assert_eq!((core.blame.translation, core.blame.memory), (ns(15), ns(55)));
     }
 }

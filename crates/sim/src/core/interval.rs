@@ -232,13 +232,16 @@ impl CoreModel for Interval {
         self.stores.push(start, translated, cache_start, cache_end, done);
     }
 
-    fn loads_done(&self, clock: &Clock) -> Time {
+    fn in_flight(&self) -> impl Iterator<Item = Timeline> {
         let mask = self.in_flight.len() - 1;
-        let in_flight = (0..self.tail.wrapping_sub(self.head))
-            .map(|at| self.in_flight[self.head.wrapping_add(at) & mask].timeline.done);
+        (0..self.tail.wrapping_sub(self.head))
+            .map(move |at| self.in_flight[self.head.wrapping_add(at) & mask].timeline)
+    }
+
+    fn loads_done(&self, clock: &Clock) -> Time {
         // The last loads were too quick to be in flight.
         let last = self.load_done[self.loads.wrapping_sub(1) % LOADS_KEPT];
-        in_flight.fold(clock.now.max(last), Time::max)
+        self.in_flight().map(|load| load.done).fold(clock.now.max(last), Time::max)
     }
 
     fn drain(&mut self, clock: &mut Clock) {
@@ -350,6 +353,27 @@ mod tests {
         let Blame { base, translation, cache, memory, os } = core.blame;
         assert_eq!((base, os), (ns(26), ns(0)));
         assert_eq!((translation, cache, memory), (ns(5), Time(ns(7).0 / 2), Time(ns(33).0 / 2)));
+    }
+
+    /// The register that is free at 56 ns is held by a load of which 10 of 50 ns are translation, and 7 caches.
+    #[test]
+    fn a_wait_for_a_register_is_blamed_on_what_holds_it() {
+        let mut core = core(25);
+        core.dispatch(1);
+        core.wait_for_register(ns(5), ns(6));
+        assert_eq!((core.now, core.blame.memory), (ns(6), ns(5)), "no load is known to hold one");
+        core.load(Timeline { translated: ns(66), ..miss(ns(6), ns(100)) });
+        let [start, translated, cache_start, cache_end, done] = [6, 16, 18, 25, 56].map(ns);
+        core.load(Timeline { start, translated, cache_start, cache_end, done });
+        core.wait_for_register(ns(25), ns(56));
+        let Blame { base, translation, cache, memory, os } = core.blame;
+        assert_eq!((core.now, base, os), (ns(31), ns(1), ns(0)));
+        assert_eq!((translation, cache, memory), (ns(5), Time(ns(7).0 / 2), ns(5) + Time(ns(33).0 / 2)));
+        // One that no load holds is held by the walk of the oldest, as long as that lasts.
+        core.wait_for_register(ns(10), ns(60));
+        assert_eq!((core.blame.translation, core.blame.memory), (translation + ns(10), memory));
+        core.wait_for_register(ns(10), ns(70));
+        assert_eq!((core.blame.translation, core.blame.memory), (translation + ns(10), memory + ns(10)));
     }
 
     struct List(Vec<Hit>);

@@ -80,11 +80,32 @@ pub trait CoreModel: Clone + Debug + Sized {
     /// A store was issued. It needs its translation to retire and a place to wait in until it is in the cache.
     fn store(&mut self, clock: &mut Clock, timeline: Timeline);
 
+    /// Loads that may not be done yet, the oldest first. Those that nobody can wait for may be missing.
+    fn in_flight(&self) -> impl Iterator<Item = Timeline>;
+
     /// When all loads issued so far are done: what a program that answers with what it has read waits for.
     fn loads_done(&self, clock: &Clock) -> Time;
 
     /// Waits for everything in flight: the stream ends, or another takes the core.
     fn drain(&mut self, clock: &mut Clock);
+}
+
+/// Loads in flight that are looked at for the one that holds a register.
+const LOOKED_AT: usize = 32;
+
+/// What holds a miss register that is free at `free`, as far as loads in flight tell: the load that is done then, or the walk
+/// of the oldest. Waiting for the register is blamed on the parts of that: a load with a long walk takes it that much later.
+pub(super) fn holder(in_flight: impl Iterator<Item = Timeline>, now: Time, free: Time) -> Option<Timeline> {
+    let mut walking = None;
+    for (at, load) in in_flight.filter(|load| load.done > now).take(LOOKED_AT).enumerate() {
+        if load.done == free {
+            return Some(load);
+        }
+        if at == 0 && load.start < free && free <= load.translated {
+            walking = Some(load.translation());
+        }
+    }
+    walking
 }
 
 macro_rules! core_models {
@@ -222,6 +243,16 @@ macro_rules! core_models {
                 match &self.model { $(Model::$model(model) => model.loads_done(&self.clock),)* }
             }
 
+            /// Dispatch stands still for `span` until a miss register is free, which is so at `free`.
+            pub fn wait_for_register(&mut self, span: Time, free: Time) {
+                let now = self.clock.now;
+                let holder = match &self.model { $(Model::$model(model) => model::holder(model.in_flight(), now, free),)* };
+                match holder {
+                    Some(timeline) => self.clock.wait_as(span, &timeline),
+                    None => self.clock.wait_for_memory(span),
+                }
+            }
+
             /// [`CoreModel::drain`].
             pub fn drain(&mut self) {
                 match &mut self.model { $(Model::$model(model) => model.drain(&mut self.clock),)* }
@@ -251,7 +282,7 @@ impl Pipeline {
         self.clock.kernel(span);
     }
 
-    /// Dispatch stands still for `span` until memory has taken or freed something: a miss register, a written page.
+    /// Dispatch stands still for `span` until memory has taken something, as a written page.
     pub fn wait_for_memory(&mut self, span: Time) {
         self.clock.wait_for_memory(span);
     }

@@ -60,16 +60,16 @@ impl<const F: u8> Site<'_, F> {
         let served =
             self.shared.caches.access(self.id, line, request.write, translated, by, &mut self.shared.memory);
         self.note_served(before, served);
-        self.wait_for_register(served.cache_start.saturating_sub(translated));
+        self.wait_for_register(translated, served);
         Ok(timeline(start, translated, served))
     }
 
-    /// No miss register was free for so long. Dispatch stands still meanwhile: what lies behind a miss that cannot be
+    /// An access was ready at a time, and no miss register was free until it was looked up beyond L1. Dispatch stands still meanwhile: what lies behind a miss that cannot be
     /// sent is mostly misses too, and requests must not reach shared devices far ahead of the other cores' clocks.
     #[inline(always)]
-    pub(super) fn wait_for_register(&mut self, span: Time) {
-        if span > Time::ZERO {
-            self.core.pipeline.wait_for_memory(span);
+    pub(super) fn wait_for_register(&mut self, ready: Time, served: Served) {
+        if served.cache_start > ready {
+            self.core.pipeline.wait_for_register(served.cache_start - ready, served.cache_start);
         }
     }
 
@@ -123,7 +123,7 @@ impl<const F: u8> Site<'_, F> {
             return Err(Stop::Failed(error));
         }
         let waited_for = hits_wait || self.shared.caches.counters.llc.misses != misses;
-        self.wait_for_register(served.cache_start.saturating_sub(now));
+        self.wait_for_register(now, served);
         // What translation adds beyond the last level's own lookup is its share of the wait.
         let hidden = now + self.shared.timing.llc;
         let late = if waited_for && translated > hidden { translated } else { now };

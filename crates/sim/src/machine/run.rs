@@ -173,7 +173,7 @@ impl<const F: u8> Site<'_, F> {
         }
         let by = Initiator::Demand;
         let served = shared.caches.access_not_recent(self.id, line, write, now, by, &mut shared.memory);
-        self.wait_for_register(served.cache_start.saturating_sub(now));
+        self.wait_for_register(now, served);
         self.core.pipeline.access(write, timeline(now, now, served));
     }
 
@@ -210,7 +210,7 @@ impl<const F: u8> Site<'_, F> {
             let shared = &mut *self.shared;
             let served =
                 shared.caches.access(self.id, line, write, now, Initiator::Demand, &mut shared.memory);
-            self.wait_for_register(served.cache_start.saturating_sub(now));
+            self.wait_for_register(now, served);
             if at == 0 || served.done > whole.done {
                 whole = timeline(now, now, served);
             }

@@ -3,7 +3,7 @@
 
 use crate::support::probe::{on_host, order, outcomes, shared};
 use crate::support::*;
-use terrace_model::{Bytes, Frequency, PageSize, TierId};
+use terrace_model::{Bytes, Cycles, Frequency, PageSize, TierId};
 use terrace_policy::{
     Clear, MemorySystem, Moment, Move, MoveOptions, NextTick, PageId, ScanHand, Scope, Signal, SignalSet,
     Step,
@@ -171,6 +171,27 @@ fn a_nested_tlb_answers_for_pages_it_knows() {
     assert_eq!(counts(&outcome, ["walk.nested_tlb.hit", "walk.nested_tlb.miss"]), [4, 1]);
     let outcome = sweep(PageSize::Base, 3).run(&design, Fidelity::Translation);
     assert_eq!(walk_references(&outcome), [3, 3 * 4 + 2, 2]);
+}
+
+/// Each walk asks a nested TLB that takes 10,000 cycles, so the run is as long as walks are. Waits for miss registers, which
+/// loads take when their walks are done, are waits for the walks.
+#[test]
+fn where_walks_take_all_time_translation_is_blamed() {
+    let run = |outstanding: u32| {
+        let mut design = virtual_machine(PageSize::Base, PageSize::Base);
+        let tlb = &mut design.translation.nested.as_mut().unwrap().tlb;
+        (tlb.entries, tlb.latency) = (16, Cycles(10_000.0));
+        (design.cache.l1.outstanding, design.cache.l2.outstanding) = (outstanding, outstanding);
+        let outcome =
+            run_with(&design, &mut workload("gups,bytes=16MiB,updates=2e3"), Options::default()).unwrap();
+        assert!(count(&outcome, "walk.count") > 1000);
+        let [translation, memory] = counts(&outcome, ["core.cycles.translation", "core.cycles.memory"]);
+        translation as f64 / (translation + memory) as f64
+    };
+    for outstanding in [4, 12, 1024] {
+        let share = run(outstanding);
+        assert!(share > 0.9, "{outstanding} registers: {share}");
+    }
 }
 
 #[test]
