@@ -93,8 +93,8 @@ pub trait CoreModel: Clone + Debug + Sized {
 /// Loads in flight that are looked at for the one that holds a register.
 const LOOKED_AT: usize = 32;
 
-/// What holds a miss register that is free at `free`, as far as loads in flight tell: the load that is done then, or the walk
-/// of the oldest. Waiting for the register is blamed on the parts of that: a load with a long walk takes it that much later.
+/// What holds a miss register that is free at `free`, as far as loads in flight tell: the load that is done then, or the
+/// walk of the oldest. Waiting for the register is blamed on the parts of that: after a long walk a load takes it later.
 pub(super) fn holder(in_flight: impl Iterator<Item = Timeline>, now: Time, free: Time) -> Option<Timeline> {
     let mut walking = None;
     for (at, load) in in_flight.filter(|load| load.done > now).take(LOOKED_AT).enumerate() {
