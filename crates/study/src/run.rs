@@ -3,6 +3,7 @@
 use crate::designs::Job;
 use crate::fanout::{Branch, FanOut, Observer};
 use crate::first_pass;
+use crate::ignored;
 use crate::input::{Ending, Input};
 use crate::observer::{Code, InputObserver};
 use crate::partial;
@@ -204,6 +205,7 @@ fn simulate_with(
         uncertainty: None,
     };
     record.notes.extend(too_short(&design.design, &record, settings));
+    record.notes.extend(ignored::notes(&design.design, &record.stats));
     let terrace_sim::Outcome { memory_map, placement_map, access, parts, .. } = outcome;
     Ok(Simulated { record, stopped, memory_map, placement_map, access, parts })
 }
