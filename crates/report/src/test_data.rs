@@ -149,7 +149,8 @@ pub(crate) fn coherence() -> Comparison {
     for (name, value, unit) in [
         ("os.shootdowns.count", 4, Unit::Count),
         ("os.shootdowns.targets", 7, Unit::Count),
-        ("os.shootdowns.time", 30_000, Unit::Nanoseconds),
+        ("os.shootdowns.time", 30_001, Unit::Nanoseconds),
+        ("os.shootdowns.munmap.time", 25_000, Unit::Nanoseconds),
         ("os.shootdowns.migration.time", 5_000, Unit::Nanoseconds),
     ] {
         software.stats.count(name, value, unit);
@@ -176,9 +177,11 @@ pub(crate) fn coherence_in_vms() -> Comparison {
             ("os.shootdowns.count", 2, Unit::Count),
             ("os.shootdowns.targets", 3, Unit::Count),
             ("os.shootdowns.time", 2_000, Unit::Nanoseconds),
+            ("os.shootdowns.mprotect.time", 2_000, Unit::Nanoseconds),
             ("host.shootdowns.count", 5, Unit::Count),
             ("host.shootdowns.targets", 6, Unit::Count),
             ("host.shootdowns.time", 9_000, Unit::Nanoseconds),
+            ("host.shootdowns.fault.time", 1_000, Unit::Nanoseconds),
             ("host.shootdowns.migration.time", 8_000, Unit::Nanoseconds),
             ("host.vm_exits.interrupt", exits, Unit::Count),
         ] {

@@ -5,7 +5,7 @@ use crate::{Comparison, RunRecord};
 use serde::Serialize;
 use terrace_model::{Cycles, Time};
 
-/// Causes of changes that kernel threads make on processors beside the program's.
+/// Causes of changes that kernel threads make: on processors beside the program's, or in place of its threads.
 const BESIDE: [&str; 2] = ["watch", "migration"];
 /// A share of the time that is worth a section.
 const NOTICEABLE: f64 = 1e-6;
@@ -13,7 +13,7 @@ const NOTICEABLE: f64 = 1e-6;
 /// Translation coherence in one run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TranslationCoherence {
-    /// `software`, `hatric`, `unitd` or `ideal`.
+    /// `software`, `software-virtual`, `hatric`, `unitd` or `ideal`.
     pub scheme: String,
     /// Changes of page tables after which translations had to go, in a virtual machine the hypervisor's with the guest's.
     pub shootdowns: u64,
@@ -21,7 +21,8 @@ pub struct TranslationCoherence {
     pub interrupts: u64,
     /// Messages of the cache directory about translations, and to range TLBs.
     pub messages: u64,
-    /// Time that the program's threads waited after changes of their own.
+    /// Time that the program's threads waited after changes of their own, and that kernel threads waited in their place where
+    /// they share the program's cores.
     pub waited_seconds: f64,
     /// Time that interrupts held the program's threads up.
     pub interrupted_seconds: f64,
@@ -37,6 +38,30 @@ pub struct TranslationCoherence {
 }
 
 impl RunRecord {
+    /// Whether software keeps translations coherent: with a hypervisor `software` means `software-virtual`.
+    fn is_coherent_by_software(&self) -> bool {
+        matches!(self.scheme_of_coherence(), "software" | "software-virtual")
+    }
+
+    /// Nanoseconds of `system` that were waited after changes of the causes that `of` chooses.
+    fn waited_after(&self, system: &str, of: impl Fn(&str) -> bool) -> u64 {
+        let branch = format!("{system}.shootdowns");
+        let times = self.stats.under(&branch);
+        let of_cause = times.filter_map(|(name, stat)| Some((name.strip_suffix(".time")?, stat)));
+        of_cause.filter(|(cause, _)| of(cause)).map(|(_, stat)| stat.value.as_f64() as u64).sum()
+    }
+
+    /// Nanoseconds that kernel threads waited, and the part of them that may have been on cores of the program: no more
+    /// than they preempted it.
+    fn waited_by_kernel_threads(&self) -> (u64, u64) {
+        let of = |system: &str, policy: &str| {
+            let waited = self.waited_after(system, |cause| BESIDE.contains(&cause));
+            (waited, waited.min(self.stats.integer(&format!("{policy}.preempted"))))
+        };
+        let (programs, hypervisor) = (of("os", "policy"), of("host", "host.policy"));
+        (programs.0 + hypervisor.0, programs.1 + hypervisor.1)
+    }
+
     fn scheme_of_coherence(&self) -> &str {
         self.parameter("translation.coherence").unwrap_or("software")
     }
@@ -75,8 +100,12 @@ impl RunRecord {
         }
         let cycle = ratio(self.seconds_simulated, self.cycles as f64)?;
         let nanos = |nanos: u64| nanos as f64 * 1e-9;
-        let beside: u64 = BESIDE.iter().map(|cause| stat(&format!("{cause}.time"))).sum();
-        let waited = nanos(stat("time").saturating_sub(beside));
+        let (of_kernel_threads, preempting) = self.waited_by_kernel_threads();
+        let by_programs: u64 = ["os", "host"]
+            .iter()
+            .map(|system| self.waited_after(system, |cause| !BESIDE.contains(&cause)))
+            .sum();
+        let waited = nanos(by_programs + preempting);
         let by_programs = self.interrupts_of_programs();
         let by_hypervisor = self.stats.integer("host.vm_exits.interrupt");
         let interrupt = self.parameter("os.costs.interrupt").and_then(|text| text.parse::<Time>().ok());
@@ -95,7 +124,7 @@ impl RunRecord {
                 + self.stats.integer("translation_coherence.ranges.messages"),
             waited_seconds: waited,
             interrupted_seconds: interrupted,
-            beside_seconds: nanos(beside),
+            beside_seconds: nanos(of_kernel_threads - preempting),
             share: ratio(waited + interrupted, busy)?,
             joules: self.stats.get("energy.translation.total").map(|stat| stat.value.as_f64()),
             net_seconds: None,
@@ -109,19 +138,21 @@ impl Comparison {
     /// none had to go, and where every run of the input has software's and none notices it.
     pub fn translation_coherence_of(&self, run: &RunRecord) -> Option<TranslationCoherence> {
         let own = run.translation_coherence()?;
-        let mut others = self.runs_of(&run.input).filter_map(RunRecord::translation_coherence);
-        if !others.any(|other| other.scheme != "software" || other.share >= NOTICEABLE) {
+        let mut others = self
+            .runs_of(&run.input)
+            .filter_map(|run| Some((run.is_coherent_by_software(), run.translation_coherence()?)));
+        if !others.any(|(by_software, other)| !by_software || other.share >= NOTICEABLE) {
             return None;
         }
         let software = self.runs_of(&run.input).find(|other| {
             other.is_timed()
-                && other.scheme_of_coherence() == "software"
+                && other.is_coherent_by_software()
                 && other.policy_names() == run.policy_names()
                 && other.machine == run.machine
                 && other.pages_and_scheme() == run.pages_and_scheme()
         });
         let net_seconds = software
-            .filter(|_| own.scheme != "software")
+            .filter(|_| !run.is_coherent_by_software())
             .map(|software| software.seconds_simulated - run.seconds_simulated);
         Some(TranslationCoherence { net_seconds, ..own })
     }
@@ -129,7 +160,9 @@ impl Comparison {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::test_data;
+    use terrace_model::Unit;
 
     #[test]
     fn shares_by_hand() {
@@ -174,6 +207,30 @@ mod tests {
         assert_eq!((free.interrupts, free.interrupted_seconds), (0, 0.0), "the guest's changes cost nothing");
         // The hypervisor of this run has another policy, so that no run with software is its twin.
         assert_eq!(free.net_seconds, None);
+    }
+
+    #[test]
+    fn kernel_threads_that_share_the_cores_wait_in_place_of_the_program() {
+        let mut comparison = test_data::coherence_in_vms();
+        comparison.runs[0].stats.count("host.policy.preempted", 3_000, Unit::Nanoseconds);
+        comparison.runs[1].stats.count("host.policy.preempted", 50_000, Unit::Nanoseconds);
+        let of = |at: usize| comparison.translation_coherence_of(&comparison.runs[at]).unwrap();
+        // Of 8 us that they wait, 3 at most were on the program's cores; then all of them.
+        let [some, all] = [of(0), of(1)];
+        let waits =
+            |one: &TranslationCoherence| [one.waited_seconds, one.beside_seconds].map(|s| (s * 1e6).round());
+        assert_eq!((waits(&some), waits(&all)), ([6.0, 5.0], [11.0, 0.0]));
+        assert!((some.share - 0.039).abs() < 1e-12);
+    }
+
+    #[test]
+    fn software_by_either_name_is_the_baseline() {
+        let mut comparison = test_data::coherence_in_vms();
+        let name = comparison.runs[0].parameters.iter_mut().find(|(key, _)| key == "translation.coherence");
+        name.unwrap().1 = "software-virtual".to_owned();
+        let of = |at: usize| comparison.translation_coherence_of(&comparison.runs[at]).unwrap();
+        assert!((of(1).net_seconds.unwrap() - 100e-6).abs() < 1e-12);
+        assert_eq!(of(0).net_seconds, None, "it is no saving of its own");
     }
 
     #[test]

@@ -29,6 +29,7 @@ pub mod first_pass;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod hypervisor;
+mod ignored;
 pub mod input;
 pub mod intervals;
 mod keeping;

@@ -3,6 +3,7 @@
 use crate::designs::Job;
 use crate::fanout::{Branch, FanOut, Observer};
 use crate::first_pass;
+use crate::ignored;
 use crate::input::{Ending, Input};
 use crate::observer::{Code, InputObserver};
 use crate::own_policy::Begun;
@@ -202,6 +203,7 @@ fn simulate_with(
     };
     record.notes.extend(too_short(&design.design, &record, settings));
     record.notes.extend(too_few_samples(&design.design, &record.stats, outcome.samples, settings));
+    record.notes.extend(ignored::notes(&design.design, &record.stats));
     let terrace_sim::Outcome { memory_map, placement_map, access, parts, .. } = outcome;
     Ok(Simulated { record, stopped, memory_map, placement_map, access, parts })
 }

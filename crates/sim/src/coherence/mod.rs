@@ -42,8 +42,8 @@ pub(crate) struct Invalidation {
 pub(crate) struct Bill {
     /// Whoever made the changes waits so long until no core uses what was.
     pub waits: Time,
-    /// Every target is held up so long.
-    pub interrupt: Time,
+    /// Every target is interrupted, and held up so long; none where no core is interrupted.
+    pub interrupt: Option<Time>,
     /// Cores drop all translations of the process instead of one page after the other.
     pub flushes_space: bool,
     /// Cores drop what their page-walk caches hold.

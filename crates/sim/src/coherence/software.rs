@@ -49,7 +49,7 @@ impl Coherence for Software {
         };
         Bill {
             waits: self.flush.times(flushes) + others,
-            interrupt: self.interrupt,
+            interrupt: Some(self.interrupt),
             flushes_space,
             // `INVLPG` drops the paging-structure caches too.
             flushes_walk_cache: true,

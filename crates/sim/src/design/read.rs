@@ -2,10 +2,10 @@
 
 use super::Design;
 use super::error::{DesignError, Origin, suggestion};
-use super::tree::{Entry, Node};
+use super::tree::{Entry, Node, name_of};
 use serde::de::DeserializeOwned;
 use serde_path_to_error::Segment;
-use terrace_model::parameters::Declared;
+use terrace_model::parameters::{Declared, did_you_mean, nearest};
 
 /// Reads `tree` as a `T`. Errors: unknown or missing key, wrong type, wrong unit, each with the place of the key.
 pub(crate) fn read<T: DeserializeOwned>(tree: &Entry) -> Result<T, DesignError> {
@@ -26,16 +26,50 @@ pub(crate) fn explain_error(
         Segment::Seq { index } => Some(index.to_string()),
         Segment::Enum { .. } | Segment::Unknown => None,
     });
+    // Of an element of a list by its name: the others' names.
+    let mut others: Vec<&str> = Vec::new();
     for key in above.chain(below) {
         let Some(child) = entry.child(&key) else { break };
+        others.clear();
+        let mut name = None;
+        if let Node::Array(elements) = &entry.node {
+            let key = path.join(".");
+            if is_table(&key) && !is_list(&key) {
+                let message =
+                    format!("{key}: found a list of tables ([[{key}]]), expected one table ([{key}])");
+                return DesignError::at(&child.origin, message);
+            }
+            name = name_of(child).map(str::to_owned);
+            others =
+                elements.iter().filter(|other| !std::ptr::eq(*other, child)).filter_map(name_of).collect();
+        }
         entry = child;
-        path.push(super::tree::name_of(entry).map_or(key, str::to_owned));
+        path.push(name.unwrap_or(key));
     }
-    explain(error.inner().message(), entry, path)
+    explain(error.inner().message(), entry, path, &others)
+}
+
+/// Whether designs have keys below this one by their names.
+fn is_table(key: &str) -> bool {
+    has_below(key, |segment| segment != "*")
+}
+
+/// Whether designs have a list of tables at this key.
+fn is_list(key: &str) -> bool {
+    has_below(key, |segment| segment == "*")
+}
+
+fn has_below(key: &str, next: impl Fn(&str) -> bool) -> bool {
+    let above: Vec<&str> = key.split('.').collect();
+    Design::declared().iter().any(|declared| {
+        let mut name = declared.name.split('.');
+        above.iter().all(|part| name.next().is_some_and(|own| own == "*" || own == *part))
+            && name.next().is_some_and(&next)
+    })
 }
 
 /// Rewrites serde's message about `entry`, which lies at `path`.
-fn explain(message: &str, entry: &Entry, mut path: Vec<String>) -> DesignError {
+fn explain(message: &str, entry: &Entry, mut path: Vec<String>, others: &[&str]) -> DesignError {
     let quoted = backquoted(message);
     let message = message.trim();
     if message.starts_with("unknown field") {
@@ -44,8 +78,16 @@ fn explain(message: &str, entry: &Entry, mut path: Vec<String>) -> DesignError {
     }
     if message.starts_with("missing field") {
         let key = quoted.first().copied().unwrap_or_default();
+        let own = path.last().cloned().unwrap_or_default();
         path.push(key.to_owned());
-        return DesignError::at(&entry.origin, format!("{} is missing", path.join(".")));
+        let hint = match nearest(&own, others.iter().copied()) {
+            _ if path.ends_with(&["policy".to_owned(), "name".to_owned()]) => {
+                ": the design has no policy there that this could change".to_owned()
+            }
+            Some(other) => format!(" in a new element \"{own}\"{}", did_you_mean(Some(other))),
+            None => String::new(),
+        };
+        return DesignError::at(&entry.origin, format!("{} is missing{hint}", path.join(".")));
     }
     if message.starts_with("unknown variant") {
         let (wrong, valid) = quoted.split_first().map_or(("", &[][..]), |(wrong, valid)| (*wrong, valid));
@@ -74,6 +116,10 @@ fn explain(message: &str, entry: &Entry, mut path: Vec<String>) -> DesignError {
     let key = path.join(".");
     if let Some((number, range)) = out_of_range(message, &key) {
         return DesignError::at(&entry.origin, format!("{key}: {number} is not between {range}"));
+    }
+    if message.starts_with("invalid type: map") && is_list(&key) {
+        let message = format!("{key}: found one table ([{key}]), expected a list of tables ([[{key}]])");
+        return DesignError::at(&entry.origin, message);
     }
     DesignError::at(&entry.origin, format!("{key}: {}", plain(message)))
 }
@@ -140,7 +186,12 @@ fn plain(message: &str) -> String {
         other if other.starts_with("struct ") => "a table",
         other => other,
     };
-    format!("found {}, expected {expected}", found.replace('`', ""))
+    let found = match found {
+        "map" => "a table".to_owned(),
+        "sequence" => "a list".to_owned(),
+        other => other.replace('`', ""),
+    };
+    format!("found {found}, expected {expected}")
 }
 
 /// Every leaf of a plain value by its dotted key; elements of a list of tables go by their name, else position.

@@ -291,6 +291,19 @@ fn messages_name_file_line_key_and_the_nearest_valid_one() {
         ),
         ("[[tier]]\nname = \"far\"\n", "my.toml:1: tier.far.capacity is missing"),
         (
+            "[[tier]]\nname = \"drm\"\ncapacity = \"1 GiB\"\n",
+            "my.toml:1: tier.drm.device is missing in a new element \"drm\"; did you mean \"dram\"?",
+        ),
+        ("[[vm]]\ncount = 2", "my.toml:1: vm: found a list of tables ([[vm]]), expected one table ([vm])"),
+        (
+            "[tier]\nname = \"dram\"",
+            "my.toml:1: tier: found one table ([tier]), expected a list of tables ([[tier]])",
+        ),
+        (
+            "[vm]\n[vm.policy]\nname = \"tpp\"",
+            "my.toml:2: unknown key \"policy\"; valid here: count, memory, vcpus, preallocated, tier",
+        ),
+        (
             "[device.local]\npreset = \"ddr4-2667\"",
             "my.toml:2: there is no device preset \"ddr4-2667\"; did you mean \"ddr4-2666\"?",
         ),

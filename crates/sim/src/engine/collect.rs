@@ -22,8 +22,10 @@ pub(super) struct Totals {
     instructions: u64,
     /// Time that each group of cores was busy, and its instructions.
     groups: Vec<(Time, u64)>,
-    /// Frames in use in each tier times the time they were.
+    /// Frames of each tier that hold something times the time they did.
     usage: Vec<u128>,
+    /// When each of several virtual machines ran last.
+    vms_ran: Vec<Time>,
     now: Time,
 }
 
@@ -54,6 +56,7 @@ impl Totals {
             instructions,
             groups,
             usage,
+            vms_ran: engine.vms.ran_last(),
             now,
         }
     }
@@ -88,6 +91,7 @@ impl Totals {
                 .map(|(end, begin)| (end.0 - begin.0, end.1 - begin.1))
                 .collect(),
             usage: self.usage.iter().zip(&begin.usage).map(|(end, begin)| end - begin).collect(),
+            vms_ran: self.vms_ran.iter().map(|ran| ran.saturating_sub(begin.now)).collect(),
             now: self.now - begin.now,
         }
     }
@@ -156,7 +160,7 @@ fn stats(engine: &Engine, now: Time) -> Stats {
     }
     for (at, (name, _, _)) in shared.memory.layout().iter().enumerate() {
         let os = shared.machine_os();
-        stats.level(format!("tier.{name}.pages"), os.used_frames(TierId(at as u8)), Unit::Pages);
+        stats.level(format!("tier.{name}.pages"), os.occupied_frames(TierId(at as u8)), Unit::Pages);
         stats.level(format!("tier.{name}.peak_pages"), os.peak().used[at], Unit::Pages);
         let unusable = os.buddy(TierId(at as u8)).fragmentation_index(PageSize::Huge.order());
         stats.real(format!("tier.{name}.free_unusable_for_2m"), unusable, Unit::Ratio);
@@ -188,7 +192,7 @@ fn stats(engine: &Engine, now: Time) -> Stats {
         hypervisor.count_into(shared.timing.cycle, &mut stats);
     }
     shared.count_vms_into(&mut stats);
-    engine.vms.count_into(shared.timing.cycle, &mut stats);
+    engine.vms.count_into(&mut stats);
     let [by_threads, by_cores] = shared.table_stores;
     stats.count("os.page_table_stores", by_cores, Unit::Count);
     stats.count("os.page_table_stores_by_threads", by_threads, Unit::Count);
@@ -256,6 +260,9 @@ pub(super) fn outcome(engine: &Engine, cores_used: u64) -> Outcome {
     for ((name, _, _), usage) in layout.iter().zip(&totals.usage).filter(|_| timed) {
         let mean = *usage as f64 / totals.now.0.max(1) as f64;
         stats.real(format!("tier.{name}.mean_pages"), mean, Unit::Pages);
+    }
+    for (vm, ran) in totals.vms_ran.iter().enumerate() {
+        stats.count(format!("vm.{vm}.cycles"), ran.in_cycles(cycle), Unit::Cycles);
     }
     if engine.options.fidelity == Fidelity::Full {
         engine.requests.count_into(&mut stats);

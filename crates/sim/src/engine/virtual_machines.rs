@@ -18,6 +18,8 @@ pub(super) struct VirtualMachines {
     each: Vec<OfVm>,
     /// Programs that were given one.
     programs: usize,
+    /// Programs of a mix that were counted: one that begins again is the same program.
+    counted: HashSet<usize>,
     /// Processes that were forked and have executed no program of their own.
     forked: HashSet<u32>,
 }
@@ -49,7 +51,7 @@ impl VirtualMachines {
     /// The virtual machine of program `program` of a mix, a process of which begins.
     pub fn of_program(&mut self, program: usize) -> usize {
         let Some(vm) = program.checked_rem(self.each.len()) else { return 0 };
-        self.each[vm].programs += 1;
+        self.each[vm].programs += u64::from(self.counted.insert(program));
         vm
     }
 
@@ -72,12 +74,16 @@ impl VirtualMachines {
     }
 
     /// Adds what each has done to the statistics of a run.
-    pub fn count_into(&self, cycle: Time, stats: &mut Stats) {
+    pub fn count_into(&self, stats: &mut Stats) {
         for (vm, of_vm) in self.each.iter().enumerate() {
-            stats.count(format!("vm.{vm}.programs"), of_vm.programs, Unit::Count);
+            stats.level(format!("vm.{vm}.programs"), of_vm.programs, Unit::Count);
             stats.count(format!("vm.{vm}.accesses"), of_vm.accesses, Unit::Count);
-            stats.count(format!("vm.{vm}.cycles"), of_vm.ran.in_cycles(cycle), Unit::Cycles);
         }
+    }
+
+    /// When a thread of each ran last.
+    pub fn ran_last(&self) -> Vec<Time> {
+        self.each.iter().map(|of_vm| of_vm.ran).collect()
     }
 }
 
@@ -175,5 +181,17 @@ impl Engine<'_> {
         self.streams.streams[stream].space = Some(space);
         self.settle(core, stream);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_of_a_mix_that_begins_again_is_one_program() {
+        let mut vms = VirtualMachines::new(2);
+        assert_eq!([0, 1, 2, 1, 1].map(|program| vms.of_program(program)), [0, 1, 0, 1, 1]);
+        assert_eq!([0, 1].map(|vm| vms.each[vm].programs), [2, 1]);
     }
 }

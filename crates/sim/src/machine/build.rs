@@ -10,10 +10,11 @@ use crate::core::{CoreGroup, CoreParameters, Pipeline};
 use crate::design::Design;
 use crate::host::{HostPrefetch, RegionCache, can_fill, can_have};
 use crate::observe::Observers;
-use crate::os::Os;
+use crate::os::{MemoryOf, Os};
 use crate::outcome::Options;
 use crate::translate::{Nested, NestedParameters, PageWalkCache, Tlbs, schemes};
 use std::ops::Range;
+use terrace_model::parameters::{did_you_mean, nearest};
 use terrace_model::{Histogram, Time};
 
 impl Machine {
@@ -50,7 +51,12 @@ impl Machine {
             None => None,
         };
         let (own, levels) = (design.os_of_programs(), design.translation.levels);
-        let os = Os::of_guests(&own, levels, guest.as_ref().unwrap_or(&layout), design.vm_count(), stop)?;
+        let mut os = Os::of_guests(&own, levels, guest.as_ref().unwrap_or(&layout), design.vm_count(), stop)?;
+        os.whose = match &design.vm {
+            None => MemoryOf::Machine,
+            Some(vm) if vm.tiers.is_empty() => MemoryOf::Guest,
+            Some(_) => MemoryOf::GuestOfTiers,
+        };
         let translation = &design.translation;
         let entry = schemes::find(&translation.scheme.kind).ok_or_else(|| {
             format!("translation.scheme: there is no scheme \"{}\"", translation.scheme.kind)
@@ -59,8 +65,11 @@ impl Machine {
         let is_software = translation.coherence == "software" && hypervisor.is_some();
         let coherence = if is_software { "software-virtual" } else { &translation.coherence };
         let coherence = coherence::find(coherence).ok_or_else(|| {
-            let (wanted, known) = (&translation.coherence, coherence::names().join(", "));
-            format!("translation.coherence: there is no scheme \"{wanted}\"; there are {known}")
+            let (wanted, known) = (&translation.coherence, coherence::names());
+            let others = || format!("; there are {}", known.join(", "));
+            let hint =
+                nearest(wanted, known.iter().copied()).map_or_else(others, |one| did_you_mean(Some(one)));
+            format!("translation.coherence: there is no scheme \"{wanted}\"{hint}")
         })?;
         let own_memory = entry.memory_bytes(&translation.scheme).next_multiple_of(1 << 30);
         let nested =

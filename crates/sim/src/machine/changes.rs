@@ -136,8 +136,8 @@ impl Machine {
             }
             for (id, core) in CoreId::number(&mut self.cores) {
                 if pending.targets.contains(&id) {
-                    core.pipeline.kernel(pending.bill.interrupt);
-                    self.shared.shootdowns.interrupts += u64::from(pending.bill.interrupt > Time::ZERO);
+                    core.pipeline.kernel(pending.bill.interrupt.unwrap_or_default());
+                    self.shared.shootdowns.interrupts += u64::from(pending.bill.interrupt.is_some());
                 }
                 if pending.done == Some(id) {
                     continue;
@@ -167,9 +167,10 @@ impl Machine {
         }
         for (id, core) in CoreId::number(&mut self.cores) {
             // A core that is not interrupted goes on with what it has in flight.
-            if pending.targets.contains(&id) && pending.bill.interrupt > Time::ZERO {
+            let interrupt = pending.holds_up(id);
+            if interrupt > Time::ZERO {
                 core.pipeline.drain();
-                core.pipeline.kernel(pending.bill.interrupt);
+                core.pipeline.kernel(interrupt);
             }
             if pending.done == Some(id) {
                 continue;
@@ -438,7 +439,7 @@ impl Shared {
             interrupt: bill.interrupt,
         };
         self.count_shootdown(system, cause, &completed);
-        if of_host && bill.interrupt > Time::ZERO {
+        if of_host && bill.interrupt.is_some() {
             self.count_interrupts_of_vms(&targets);
         }
         self.pending.push(Pending {
@@ -459,7 +460,7 @@ impl Shared {
         match &mut self.hypervisor {
             Some(hypervisor) if system == System::Hypervisor => {
                 hypervisor.shootdowns.add(cause, targets, waits);
-                if interrupt > Time::ZERO {
+                if let Some(interrupt) = interrupt {
                     hypervisor.exits.interrupts += targets;
                     hypervisor.exits.time += interrupt.times(targets);
                 }

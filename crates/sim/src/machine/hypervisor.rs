@@ -8,7 +8,7 @@
 
 use crate::coherence::Shootdowns;
 use crate::design::{Design, GuestTierParameters};
-use crate::os::{Leaf, Os, OsError};
+use crate::os::{Leaf, MemoryOf, Os, OsError};
 use crate::translate::{Placer, TlbEntry, TlbHit};
 use std::sync::atomic::AtomicBool;
 use terrace_model::{
@@ -149,6 +149,7 @@ impl Hypervisor {
         let own = parameters.os(&design.os);
         let levels = design.translation.levels;
         let mut os = Os::of_guests(&own, levels, machine, 1, stop).map_err(|e| format!("host: {e}"))?;
+        os.whose = MemoryOf::Hypervisor;
         let bound = design.guest_tiers().unwrap_or_default().into_iter().map(|tier| {
             let name = tier.host_tier?;
             machine.iter().position(|(of, _, _)| *of == name).map(|at| TierId(at as u8))

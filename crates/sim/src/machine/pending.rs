@@ -3,7 +3,7 @@
 use super::system::System;
 use crate::coherence::Bill;
 use crate::os::StalePages;
-use terrace_model::{CoreId, SpaceId};
+use terrace_model::{CoreId, SpaceId, Time};
 
 /// Translations that cores have to drop before they run again.
 #[derive(Debug)]
@@ -19,4 +19,11 @@ pub(crate) struct Pending {
     pub(super) targets: Vec<CoreId>,
     /// The core that has dropped them already.
     pub(super) done: Option<CoreId>,
+}
+
+impl Pending {
+    /// How long a core is held up.
+    pub(super) fn holds_up(&self, core: CoreId) -> Time {
+        self.bill.interrupt.filter(|_| self.targets.contains(&core)).unwrap_or_default()
+    }
 }

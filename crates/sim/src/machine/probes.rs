@@ -455,7 +455,7 @@ impl Shared {
             _ => self.coherence.bill(&what),
         };
         let bill = Bill { flushes_space: false, flushes_walk_cache: true, ..bill };
-        if of_host && bill.interrupt > Time::ZERO {
+        if of_host && bill.interrupt.is_some() {
             self.count_interrupts_of_vms(&targets);
         }
         Some(Pending {

@@ -39,6 +39,6 @@ pub(crate) struct Completed {
     pub waits: Time,
     /// Cores that were interrupted.
     pub targets: u64,
-    /// How long each of them was held up.
-    pub interrupt: Time,
+    /// How long each of them was held up; none where no core was interrupted.
+    pub interrupt: Option<Time>,
 }

@@ -106,7 +106,7 @@ impl Observers {
         let leaf = os.table(space).find(addr);
         let tier = leaf.map(|leaf| os.tier_of(leaf.pte.frame()));
         if let Some(placement) = &mut self.placement {
-            placement.count(space, addr, tier);
+            placement.count(space, addr, tier == Some(os.first_tier_of(space)));
         }
         if let (Some(structures), Some(tier)) = (&mut self.structures, tier) {
             structures.count(space, addr, tier);

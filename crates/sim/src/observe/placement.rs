@@ -6,7 +6,7 @@
 use crate::os::Os;
 use crate::outcome::{PlacementColumn, PlacementMap};
 use std::collections::{BTreeMap, BTreeSet};
-use terrace_model::{AddressRange, PageSize, SpaceId, TierId, Time, VirtAddr};
+use terrace_model::{AddressRange, PageSize, SpaceId, Time, VirtAddr};
 
 /// Columns beyond which pairs are joined.
 const MOST_COLUMNS: usize = 256;
@@ -53,10 +53,10 @@ impl PlacementMaker {
         }
     }
 
-    /// An access reached memory.
-    pub fn count(&mut self, space: SpaceId, addr: VirtAddr, tier: Option<TierId>) {
+    /// An access reached memory, in the first tier of its process's system or not.
+    pub fn count(&mut self, space: SpaceId, addr: VirtAddr, in_first: bool) {
         *self.current.accesses.entry((space.0, addr.vpn() >> self.shift)).or_default() += 1;
-        self.current.served[usize::from(tier != Some(TierId(0)))] += 1;
+        self.current.served[usize::from(!in_first)] += 1;
     }
 
     /// The column is over; pages in all, and what had moved until now.
@@ -149,8 +149,9 @@ impl PlacementMaker {
     pub fn look(&mut self, os: &Os, moved: [u64; 2], now: Time, over: bool) {
         let mut resident: BTreeMap<Piece, [u64; 2]> = BTreeMap::new();
         for space in os.live_spaces() {
+            let first = os.first_tier_of(space);
             for (addr, size, pte) in os.table(space).pages_in(AddressRange::ALL) {
-                let other = usize::from(os.tier_of(pte.frame()) != TierId(0));
+                let other = usize::from(os.tier_of(pte.frame()) != first);
                 let (mut page, end) = (addr.vpn(), addr.vpn() + size.base_pages());
                 while page < end {
                     let piece = page >> self.shift;
@@ -172,11 +173,17 @@ impl PlacementMaker {
         }
     }
 
-    /// The finished map.
+    /// The finished map. Several systems that are alike have tiers of one name each: the map is of all of them.
     pub fn map(&self, os: &Os) -> PlacementMap {
-        let tiers: Vec<String> = os.tiers_of_memory().map(|memory| memory.name.clone()).collect();
-        let capacity = os.tiers_of_memory().next().map_or(0, |memory| memory.frames() << 12);
-        self.finish(tiers, capacity)
+        let of_one = os.tiers_of(0).len();
+        let several = of_one < os.tiers_of_memory().count();
+        let names = os.tiers_of_memory().take(of_one).map(|memory| {
+            let name = memory.name.strip_prefix("vm0.").filter(|_| several);
+            name.unwrap_or(&memory.name).to_owned()
+        });
+        let tiers: Vec<String> = names.collect();
+        let firsts = os.tiers_of_memory().step_by(of_one.max(1));
+        self.finish(tiers, firsts.map(|memory| memory.frames() << 12).sum())
     }
 }
 
@@ -196,7 +203,7 @@ mod tests {
             all
         };
         for at in 0..1000u64 {
-            maker.count(SpaceId(0), VirtAddr(at << 12), Some(TierId((at % 4 == 0).into())));
+            maker.count(SpaceId(0), VirtAddr(at << 12), at % 4 != 0);
             let shift = maker.shift;
             maker.close(pieces(shift), [3 * at, at]);
         }

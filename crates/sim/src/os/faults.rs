@@ -163,6 +163,7 @@ impl Os {
             size = match size {
                 PageSize::Giant => PageSize::Huge,
                 PageSize::Huge => PageSize::Base,
+                PageSize::Base if self.take_back_zeroing(space) => PageSize::Base,
                 PageSize::Base => return Err(self.out_of_memory(None)),
             };
         }
@@ -211,6 +212,10 @@ impl Os {
         let start = self.spaces[space.index()].areas.find(page).map_or(page, |(start, _)| start);
         let Some(Block { frame, .. }) = self.place(space, page - start, leaf.size, owner) else {
             if leaf.size == PageSize::Base {
+                if self.take_back_zeroing(space) {
+                    self.counters.copy_on_write_faults -= 1;
+                    return self.break_sharing(space, addr, leaf);
+                }
                 return Err(self.out_of_memory(None));
             }
             // No block of that size: only the base page that is written gets a copy.

@@ -8,6 +8,7 @@ mod counters;
 mod entry;
 mod events;
 mod faults;
+mod full;
 mod memory;
 mod page_table;
 mod pages;
@@ -21,6 +22,7 @@ pub use address_space::{AddressSpace, Area};
 pub use bench::FaultBench;
 pub use changes::{Changes, StalePages};
 pub use entry::{Leaf, Pte};
+pub use full::MemoryOf;
 pub use memory::{
     Aging, FrameRun, FreeLists, Holder, LARGEST_ORDER, MemoryFigures, MemoryParameters, OrderFigures, Owner,
     RegionFigures, Snapshot,

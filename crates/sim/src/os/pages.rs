@@ -3,7 +3,7 @@
 use super::address_space::AddressSpace;
 use super::entry::{Leaf, Pte};
 use super::memory::{Owner, TierMemory};
-use super::paging::{Os, OsError, Space, tier_of};
+use super::paging::{Os, OsError, PlacementState, Space, tier_of};
 use terrace_model::{AddressRange, Frame, PageSize, SpaceId, TierId, Time, VirtAddr};
 use terrace_policy::PageId;
 
@@ -139,6 +139,11 @@ impl Os {
         self.tiers.iter().any(|tier| tier.contains(frame))
     }
 
+    /// The first tier of a process's system.
+    pub fn first_tier_of(&self, space: SpaceId) -> TierId {
+        TierId(self.tiers_of(self.guest_of(space)).start as u8)
+    }
+
     fn tier_with(&self, frame: Frame) -> &TierMemory {
         &self.tiers[self.tier_of(frame).index()]
     }
@@ -217,10 +222,36 @@ impl Os {
         }
     }
 
-    /// A block that an order had is given back, full of zeros.
-    pub fn free_zeroed(&mut self, frame: Frame, size: PageSize) {
-        self.give_back(frame);
-        self.tier_with_mut(frame).mark_zeroed(frame, size);
+    /// Takes a free block that an order will fill with zeros; see [`TierMemory::begin_zeroing`].
+    pub fn begin_zeroing(&mut self, frame: Frame, size: PageSize) -> Option<u64> {
+        let now = self.now;
+        self.tier_with_mut(frame).begin_zeroing(frame, size, now)
+    }
+
+    /// Whether a filling of the block goes on; see [`TierMemory::is_being_zeroed`].
+    pub fn is_being_zeroed(&self, frame: Frame, filling: u64) -> bool {
+        self.tier_with(frame).is_being_zeroed(filling)
+    }
+
+    /// A block that an order has filled with zeros is free again.
+    pub fn end_zeroing(&mut self, frame: Frame, filling: u64) {
+        let now = self.now;
+        self.tier_with_mut(frame).end_zeroing(filling, now);
+    }
+
+    /// Where a process's memory is full, a free block that is being filled with zeros is free again, as it is. Returns
+    /// false where there is none.
+    pub(super) fn take_back_zeroing(&mut self, space: SpaceId) -> bool {
+        let guest = self.guest_of(space);
+        let own = match self.placement[guest] {
+            PlacementState::Only(tier) => {
+                let tier = self.tiers_of(guest).start + tier;
+                tier..tier + 1
+            }
+            _ => self.tiers_of(guest),
+        };
+        let now = self.now;
+        self.tiers[own].iter_mut().any(|tier| tier.take_back_zeroing(now))
     }
 
     /// From now on it is known which base pages hold only zeros.

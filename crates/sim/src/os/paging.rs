@@ -4,6 +4,7 @@ use super::address_space::AddressSpace;
 use super::changes::Changes;
 use super::counters::OsCounters;
 use super::entry::{Leaf, Pte};
+use super::full::MemoryOf;
 use super::memory::{Block, Buddy, Owner, TierMemory, age};
 use super::page_table::PageTable;
 use super::parameters::{OsParameters, PagePolicy, Placement};
@@ -18,15 +19,14 @@ use terrace_policy::PageId;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OsError {
     /// No tier that the placement allows has a free frame.
-    #[error(
-        "out of memory: {resident} MiB are resident and {tiers} is full; \
-         raise tier.<name>.capacity, allow more tiers (os.placement), or choose smaller pages (os.pages)"
-    )]
+    #[error("out of memory: {resident} MiB are resident and {tiers} is full; raise {}", whose.remedy())]
     OutOfMemory {
         /// Resident memory when it happened, in MiB.
         resident: u64,
         /// The tier, or all of them.
         tiers: String,
+        /// Whose memory it is.
+        whose: MemoryOf,
     },
     /// Memory is full, and so is what would take its contents.
     #[error(
@@ -72,7 +72,7 @@ pub struct Fault {
 pub struct Peak {
     /// Resident base pages by the size of the page that holds them.
     pub resident: [u64; 3],
-    /// Base frames in use, by tier; see [`Os::used_frames`].
+    /// Base frames that hold something, by tier; see [`Os::occupied_frames`].
     pub used: Vec<u64>,
 }
 
@@ -88,13 +88,21 @@ pub(super) struct Space {
 /// A frame for a page table: from tier `first` of a system's own, or else from any of them.
 fn table_frame(tiers: &mut [TierMemory], first: usize, now: Time) -> Option<Frame> {
     let take = |tier: &mut TierMemory| tier.take(PageSize::Base, Owner::Table, now).map(|block| block.frame);
-    take(&mut tiers[first]).or_else(|| tiers.iter_mut().find_map(take))
+    loop {
+        let frame = take(&mut tiers[first]).or_else(|| tiers.iter_mut().find_map(take));
+        // A block that is being filled with zeros is taken back.
+        if frame.is_some() || !tiers.iter_mut().any(|tier| tier.take_back_zeroing(now)) {
+            return frame;
+        }
+    }
 }
 
 /// The simulated kernel's memory management. Several systems that are alike, those of virtual machines side by side, are
 /// one of these: each has tiers of its own, and its processes get memory from them alone.
 #[derive(Clone, Debug)]
 pub struct Os {
+    /// Whose memory it manages.
+    pub(crate) whose: MemoryOf,
     pub(super) pages: PagePolicy,
     /// The placement state of each system.
     pub(super) placement: Vec<PlacementState>,
@@ -199,6 +207,7 @@ impl Os {
             None => 0,
         };
         let mut os = Os {
+            whose: MemoryOf::Machine,
             pages: parameters.pages,
             placement: vec![placement; guests],
             page_table_tier,
@@ -266,7 +275,7 @@ impl Os {
 
     /// Base frames in use in all tiers of a system.
     pub fn used_by(&self, guest: usize) -> u64 {
-        self.tiers[self.tiers_of(guest)].iter().map(TierMemory::used).sum()
+        self.tiers[self.tiers_of(guest)].iter().map(TierMemory::occupied).sum()
     }
 
     /// A new, empty process of the first system; its number.
@@ -344,9 +353,14 @@ impl Os {
         if total(&self.resident) >= total(&self.peak.resident) {
             self.peak.resident = self.resident;
             for (used, tier) in self.peak.used.iter_mut().zip(&self.tiers) {
-                *used = tier.used();
+                *used = tier.occupied();
             }
         }
+    }
+
+    /// Base frames of a tier that hold something: those in use without free blocks that are being filled with zeros.
+    pub fn occupied_frames(&self, tier: TierId) -> u64 {
+        self.tiers[tier.index()].occupied()
     }
 
     /// Base frames in use in a tier, page tables and the system's own included.
@@ -372,7 +386,7 @@ impl Os {
         self.tiers.iter_mut().for_each(|tier| tier.settle_usage(now));
     }
 
-    /// Base frames in use in a tier times the time they were, up to `now`, in femtoseconds.
+    /// Base frames of a tier that hold something times the time they were, up to `now`, in femtoseconds.
     pub fn usage(&self, tier: TierId, now: Time) -> u128 {
         self.tiers[tier.index()].usage_at(now)
     }
@@ -449,16 +463,6 @@ impl Os {
         table
             .map(page, size, pte, &mut changes.door(space), || table_frame(tiers, *page_table_tier, *now))
             .ok_or_else(|| self.out_of_memory(None))
-    }
-
-    /// The error of memory that is full: a tier, or all that the placement allows.
-    pub fn out_of_memory(&self, tier: Option<usize>) -> OsError {
-        let tiers = match (&self.placement[0], tier) {
-            (_, Some(tier)) => self.tiers[tier].name.clone(),
-            (PlacementState::Only(tier), None) => self.tiers[*tier].name.clone(),
-            _ => "every tier".to_owned(),
-        };
-        OsError::OutOfMemory { resident: self.resident.iter().sum::<u64>() >> 8, tiers }
     }
 }
 

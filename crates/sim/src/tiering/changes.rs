@@ -39,7 +39,8 @@ impl State {
     /// The first thing that is wrong, in words.
     pub fn audit(&self, machine: &Machine) -> Result<(), String> {
         let orders = self.orders.values();
-        let flying = || orders.clone().flat_map(|order| &order.flying).filter(|part| part.lost.is_none());
+        let goes_on = |part: &&Part| part.lost.is_none() && !part.is_taken_back(machine, self.system);
+        let flying = || orders.clone().flat_map(|order| &order.flying).filter(goes_on);
         let cached = flying().flat_map(Part::cached).map(|frame| (*frame, PageSize::Base));
         let taken: Vec<(Frame, PageSize)> = flying().flat_map(Part::blocks).chain(cached).collect();
         let set_aside = machine.scheme.frames_set_aside().into_iter().map(|frame| (frame, PageSize::Base));

@@ -211,6 +211,15 @@ impl Copy {
         }
     }
 
+    /// Leaves out all that is not under way: its destination is no longer the order's.
+    pub fn stop(&mut self) {
+        for thread in &mut self.threads {
+            thread.chunks.clear();
+            thread.loaded.clear();
+            thread.next = HELD;
+        }
+    }
+
     /// What its threads have spent and was not charged to them: which thread, from when on, how long.
     pub fn charges(&mut self) -> impl Iterator<Item = (usize, Time, Time)> {
         self.threads.iter_mut().enumerate().filter(|(_, thread)| thread.arrived > thread.charged).map(

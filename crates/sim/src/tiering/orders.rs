@@ -114,6 +114,10 @@ impl Order {
         }
         match &mut self.copy {
             Some(copy) if copy.next().is_some() => {
+                if self.flying.iter().all(|part| part.is_taken_back(machine, state.system)) {
+                    copy.stop();
+                    return true;
+                }
                 copy.step::<F>(&mut machine.shared, state);
                 for (thread, begin, span) in copy.charges() {
                     state.occupy(machine, self.kernel_threads[thread], begin, span);
@@ -309,6 +313,8 @@ impl Order {
         for part in parts.iter_mut().filter(|part| part.lost.is_none()) {
             if part.is_outgrown(machine, state.system) {
                 part.give_up(machine, state, Outcome::Busy, self.now);
+            } else if part.is_taken_back(machine, state.system) {
+                part.lost = Some(Outcome::Gone);
             }
         }
         for part in &parts {
@@ -372,8 +378,8 @@ impl Order {
                 let back: u64 = back.iter().map(|(_, size, _)| size.base_pages()).sum();
                 state.counters.relocated += size.base_pages() + back + cached.len() as u64;
             }
-            Work::Zero { frame, size } => {
-                machine.shared.system_mut(state.system).free_zeroed(*frame, *size);
+            Work::Zero { frame, size, filling } => {
+                machine.shared.system_mut(state.system).end_zeroing(*frame, *filling);
                 state.counters.zeroed_bytes += size.bytes();
             }
             Work::Collapse { page, size, to, parts } => {

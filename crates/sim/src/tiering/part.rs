@@ -47,6 +47,8 @@ pub(super) enum Work {
     Zero {
         frame: Frame,
         size: PageSize,
+        /// The number that the memory gave this filling.
+        filling: u64,
     },
 }
 
@@ -110,7 +112,7 @@ impl Part {
     pub fn blocks(&self) -> Vec<(Frame, PageSize)> {
         match &self.work {
             Work::Move { to, size, .. } | Work::Collapse { to: Some(to), size, .. } => vec![(*to, *size)],
-            Work::Zero { frame, size } => vec![(*frame, *size)],
+            Work::Zero { frame, size, .. } => vec![(*frame, *size)],
             Work::Relocate { free, .. } => free.clone(),
             _ => Vec::new(),
         }
@@ -154,7 +156,7 @@ impl Part {
                 zero(next, page.plus(size.base_pages()), &mut chunks);
                 chunks
             }
-            Work::Zero { frame, size } => {
+            Work::Zero { frame, size, .. } => {
                 vec![Chunk { from: None, to: line(*frame), lines: lines(*size), swap: false }]
             }
             Work::Relocate { from, to, size, free, .. } if matches!(free[..], [(_, whole)] if whole == *size) =>
@@ -183,6 +185,12 @@ impl Part {
         let Work::Collapse { page, size, parts, .. } = &self.work else { return false };
         let range = AddressRange { start: page.addr(), bytes: size.bytes() };
         machine.shared.system(system).table(page.space).pages_in(range).len() != parts.len()
+    }
+
+    /// Whether the block that it fills with zeros is no longer its own: a fault needed the memory.
+    pub fn is_taken_back(&self, machine: &Machine, system: System) -> bool {
+        let Work::Zero { frame, filling, .. } = &self.work else { return false };
+        !machine.shared.system(system).is_being_zeroed(*frame, *filling)
     }
 
     /// Lets its pages be as they are.

@@ -73,9 +73,10 @@ impl Processors {
         kernel_threads.iter().for_each(|thread| self.taken[thread.0] = false);
     }
 
-    /// The core of the program's that a thread has at `now`; none when one is idle.
+    /// The core of the program's that a thread has at `now`; none when one is idle. Threads beyond the number of cores are
+    /// spread over all of them anew, idle ones first.
     fn core_of(&self, thread: KernelThread, now: Time, timeslice: Time) -> Option<CoreId> {
-        let rank = thread.0.checked_sub(self.cores.len() - self.busy.len())?;
+        let rank = (thread.0 % self.cores.len().max(1)).checked_sub(self.cores.len() - self.busy.len())?;
         let turn = (now.0 / timeslice.0) as usize;
         self.busy.get((rank + turn) % self.busy.len().max(1)).copied()
     }
@@ -116,7 +117,8 @@ mod tests {
             [core(1, 99), core(1, 100), core(1, 250), core(1, 300)].map(Option::unwrap),
             [0, 2, 3, 0].map(CoreId)
         );
-        assert_eq!(core(4, 0), Some(CoreId(0)), "more threads than cores");
+        // More threads than cores: each core gets its second before one gets its third.
+        assert_eq!([4, 5, 6, 7].map(|thread| core(thread, 0)), [0, 1, 2, 3].map(|thread| core(thread, 0)));
     }
 
     #[test]

@@ -133,12 +133,10 @@ impl Order {
         if os.is_zeroed_block(frame, size) {
             return Ok(None);
         }
-        if !os.take_block_at(frame, size) {
-            return Err(Outcome::Gone);
-        }
+        let filling = os.begin_zeroing(frame, size).ok_or(Outcome::Gone)?;
         self.now += state.costs.allocate;
         state.account(machine.shared.system(state.system));
-        Ok(Some(Work::Zero { frame, size }))
+        Ok(Some(Work::Zero { frame, size, filling }))
     }
 
     /// Gives back the base pages of a page that hold only zeros.

@@ -12,7 +12,7 @@ pub(super) fn complete(machine: &mut Machine, state: &mut State, cause: Cause, n
     state.counters.shootdowns += u64::from(done.shootdown);
     state.counters.interrupts += done.targets;
     let cost = Cost {
-        time: done.waits + done.interrupt.times(done.targets),
+        time: done.waits + done.interrupt.unwrap_or_default().times(done.targets),
         shootdowns: u64::from(done.shootdown),
         ..Cost::default()
     };

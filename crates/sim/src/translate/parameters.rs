@@ -191,10 +191,10 @@ pub struct TranslationParameters {
     #[parameter(section)]
     pub scheme: SchemeParameters,
     /// How cores lose translations whose entries changed: `software` (interrupts, as Linux sends them, at the costs of
-    /// `os.costs.shootdown`, `.shootdown_per_core`, `.interrupt` and `.flush`), `software-virtual` (the same, and what a
-    /// hypervisor's changes take; `software` means this where there is a hypervisor), `hatric` or `unitd` (the cache
-    /// directory drops them with the stores to the entries) or `ideal` (all cores at once, for nothing: the bound for
-    /// hardware schemes).
+    /// `os.costs.shootdown`, `.shootdown_per_core`, `.interrupt` and `.flush`), `software-virtual` (the same for a guest's
+    /// changes; a hypervisor's take `.shootdown`, `.shootdown_per_core` and `host.vm_exit`, which the interrupt is a part
+    /// of; `software` means this where there is a hypervisor), `hatric` or `unitd` (the cache directory drops them with
+    /// the stores to the entries) or `ideal` (all cores at once, for nothing: the bound for hardware schemes).
     #[serde(default = "software")]
     pub coherence: String,
     /// How the hardware of `hatric` and `unitd` is built.

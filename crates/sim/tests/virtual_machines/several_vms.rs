@@ -2,7 +2,7 @@
 
 use crate::support::probe::on_host;
 use crate::support::*;
-use terrace_model::{Bytes, Frequency, PageSize, TierId, Time};
+use terrace_model::{Bytes, Cycles, Frequency, PageSize, TierId, Time};
 use terrace_policy::{Clear, MemorySystem, Moment, Move, MoveOptions, NextTick, PageId};
 use terrace_policy::{ScanHand, Scope, Signal, SignalSet, Step};
 use terrace_sim::design::{
@@ -83,7 +83,7 @@ fn programs_take_turns_and_each_guest_has_memory_of_its_own() {
     assert!(run_with(&design, &mut program.source(), Options::default()).is_ok());
     design.vm.as_mut().unwrap().memory = Some(Bytes(12 * PAGE));
     let said = run_with(&design, &mut program.source(), Options::default()).unwrap_err().to_string();
-    assert!(said.contains("out of memory"), "{said}");
+    assert!(said.contains("out of memory") && said.contains("raise vm.memory"), "{said}");
     assert!(outcome.stats.get("vm.2.programs").is_none());
     let one = program.run(&machine(2, 1), Fidelity::Full);
     assert!(one.stats.get("vm.0.programs").is_none(), "absent where there are not several");
@@ -140,7 +140,10 @@ fn virtual_cpus_of_several_machines_take_turns_on_a_core() {
 /// One virtual machine per core. Each writes 4 pages, then computes while the hypervisor moves all pages of one of them,
 /// then reads what it has.
 fn run_moving(coherence: &str, vms: u32, moved: Option<u32>) -> Outcome {
-    let mut design = machine(vms, vms);
+    run_moving_on(machine(vms, vms), coherence, vms, moved)
+}
+
+fn run_moving_on(mut design: Design, coherence: &str, vms: u32, moved: Option<u32>) -> Outcome {
     design.translation.coherence = coherence.to_owned();
     let mut program = processes(&vec![4; vms as usize]);
     let all = |program: &mut Program, event: &Event| {
@@ -203,6 +206,60 @@ fn a_remote_flush_reaches_only_who_runs_that_virtual_machine() {
         let expected = if ["unitd", "hatric"].contains(&coherence) { 1..=4 } else { 4..=4 };
         assert!(expected.contains(&more), "{coherence}: {more}");
     }
+}
+
+#[test]
+fn an_exit_that_takes_no_time_is_counted() {
+    for coherence in ["software", "unitd"] {
+        let mut free = machine(3, 3);
+        free.host.as_mut().unwrap().vm_exit = Cycles(0.0);
+        let names = ["host.vm_exits.interrupt", "vm.1.interrupts", "host.shootdowns.targets"];
+        let [usual, free] = [machine(3, 3), free].map(|on| run_moving_on(on, coherence, 3, Some(1)));
+        assert_eq!(counts(&free, names), counts(&usual, names), "{coherence}");
+        assert!(count(&free, "host.vm_exits.interrupt") > 0, "{coherence}");
+    }
+}
+
+#[test]
+fn a_machine_ran_last_at_a_time_of_the_region_of_interest() {
+    let program = |rests: bool| {
+        let mut program = processes(&[3, 5]);
+        let compute = |instructions| Event::Compute { instructions };
+        program.on(1).mark(MarkKind::Barrier);
+        program.on(0).event(compute(40_000_000)).mark(MarkKind::Barrier).mark(MarkKind::RegionBegin);
+        program.event(compute(400_000)).write(DATA);
+        if !rests {
+            program.on(1).event(compute(200_000)).write(DATA);
+        }
+        program
+    };
+    let whole = program(false).run_whole(&machine(2, 2), Fidelity::Translation);
+    let before = count(&whole, "vm.0.cycles") - 100_000;
+    for rests in [false, true] {
+        let outcome = program(rests).run(&machine(2, 2), Fidelity::Translation);
+        let [first, second] = [0, 1].map(|vm| count(&outcome, &format!("vm.{vm}.cycles")));
+        assert!(first <= outcome.cycles && outcome.cycles < before / 2, "{first} of {}", outcome.cycles);
+        assert!(if rests { second == 0 } else { second > 0 && second < first }, "{second} of {first}");
+        let programs = [0, 1].map(|vm| count(&outcome, &format!("vm.{vm}.programs")));
+        assert_eq!(programs, [1, 1], "they went there before the region");
+    }
+}
+
+#[test]
+fn a_map_of_placement_knows_the_first_tier_of_each_machine() {
+    let options = Options { placement_map: true, ..Options::default() };
+    let outcome = run_with(&with_tiers(2), &mut processes(&[3, 5]).source(), options).unwrap();
+    let map = outcome.placement_map.unwrap();
+    assert_eq!(
+        (map.tiers.as_slice(), map.first_capacity),
+        (&["fast".to_owned(), "slow".to_owned()][..], 32 * PAGE)
+    );
+    let served =
+        map.columns.iter().fold([0; 2], |sum, column| [sum[0] + column.served[0], sum[1] + column.served[1]]);
+    assert!(served[0] >= 8 && served[1] == 0, "every page lies in fast memory: {served:?}");
+    let resident =
+        map.columns.last().unwrap().resident.iter().fold([0; 2], |sum, at| [sum[0] + at[0], sum[1] + at[1]]);
+    assert_eq!(resident, [8, 0]);
 }
 
 #[test]

@@ -8,6 +8,7 @@
 //! | `cache.rs` | pages of files, evicted when memory is short |
 //! | `aging.rs` | what a long life does to memory |
 //! | `snapshot.rs` | an aged memory in a file |
+//! | `zeroing.rs` | free blocks that are being filled with zeros |
 //! | `parameters.rs` | the keys of `os.memory` |
 //! | `figures.rs`, `map.rs` | what a memory is like, in figures and for pictures |
 
@@ -20,6 +21,7 @@ mod parameters;
 mod snapshot;
 #[cfg(test)]
 mod tests;
+mod zeroing;
 
 pub use aging::age;
 use cache::PageCache;
@@ -32,6 +34,7 @@ pub use snapshot::Snapshot;
 use terrace_buddy::HUGE;
 pub use terrace_buddy::{Buddy, Mobility};
 use terrace_model::{Frame, PageSize, Time};
+use zeroing::Zeroing;
 
 /// The watermarks of a zone are at least this share of it apart (Linux, `vm.watermark_scale_factor`).
 const WATER_STEP: f64 = 0.001;
@@ -55,10 +58,11 @@ pub struct TierMemory {
     buddy: Buddy,
     owners: Words,
     cache: PageCache,
+    zeroing: Zeroing,
     /// The page cache is evicted when fewer frames than the low watermark are free, until those of the high one are.
     low_water: u64,
     high_water: u64,
-    /// Frames in use times the time they were, in femtoseconds, up to `changed_at`.
+    /// Occupied frames times the time they were, in femtoseconds, up to `changed_at`.
     usage: u128,
     changed_at: Time,
 }
@@ -76,6 +80,7 @@ impl TierMemory {
             buddy: Buddy::new(frames, parameters.shape()),
             owners: Words::none(frames),
             cache: PageCache::default(),
+            zeroing: Zeroing::default(),
             low_water,
             high_water: low_water + of_all(step),
             usage: 0,
@@ -93,9 +98,15 @@ impl TierMemory {
         self.buddy.frames()
     }
 
-    /// Frames in use. Those of the page cache are not: they are given up on demand.
+    /// Frames in use, those that are being filled with zeros included. Those of the page cache are not: they are given up on
+    /// demand.
     pub fn used(&self) -> u64 {
         self.buddy.frames() - self.buddy.free_frames() - self.cache.len()
+    }
+
+    /// Frames in use without those of free blocks that are being filled with zeros: what holds something.
+    pub fn occupied(&self) -> u64 {
+        self.used() - self.zeroing.frames()
     }
 
     /// Frames of the page cache.
@@ -105,7 +116,7 @@ impl TierMemory {
 
     /// Use up to `now`. Cores' clocks differ a little; the latest counts.
     pub fn usage_at(&self, now: Time) -> u128 {
-        self.usage + u128::from(self.used()) * u128::from(now.saturating_sub(self.changed_at).0)
+        self.usage + u128::from(self.occupied()) * u128::from(now.saturating_sub(self.changed_at).0)
     }
 
     /// Counts use up to `now`, from where later changes count at the earliest.
@@ -147,11 +158,11 @@ impl TierMemory {
 
     /// Takes this block, if all of it is free.
     pub fn take_at(&mut self, frame: Frame, size: PageSize, owner: Owner, now: Time) -> bool {
+        self.settle_usage(now);
         let at = frame - self.base;
         if at + size.base_pages() > self.frames() || !self.buddy.take_at(at, size.order(), mobility(owner)) {
             return false;
         }
-        self.settle_usage(now);
         self.owners.set(at as usize, Word::new(owner, size));
         true
     }

@@ -34,6 +34,41 @@ fn a_block_zeroed_ahead_makes_its_fault_short() {
     assert_eq!((latency(false) / 1000, latency(true)), (839, 700));
 }
 
+/// A run while three free blocks of 2 MiB of four are filled with zeros, or none.
+fn while_zeroing(program: &Program, ahead: bool) -> terrace_sim::Outcome {
+    let mut done = !ahead;
+    probe(program, &machine(2048), Fidelity::Full, (TIER, SignalSet::NONE), move |_, _, memory| {
+        if !std::mem::replace(&mut done, true) {
+            let blocks: Vec<Frame> = (1..4).map(|at| Frame(at * 512)).collect();
+            memory.physical().unwrap().zero(&blocks, PageSize::Huge);
+        }
+        NextTick::Never
+    })
+}
+
+#[test]
+fn a_fault_takes_back_a_block_that_is_being_zeroed() {
+    let mut program = Program::new();
+    let pages = 2048 - 3 - 4;
+    program.map(DATA, pages * PAGE);
+    (0..pages).for_each(|page| _ = program.write(DATA + page * PAGE));
+    let outcome = while_zeroing(&program, true);
+    assert_eq!(count(&outcome, "os.resident_bytes.4k"), pages * PAGE);
+    assert_eq!(count(&outcome, "policy.zeroed_bytes"), 0, "all three were taken back before they were full");
+}
+
+#[test]
+fn a_block_that_is_being_zeroed_holds_nothing() {
+    let mut program = Program::new();
+    program.map(DATA, PAGE).write(DATA);
+    program.event(terrace_trace::Event::Compute { instructions: 40_000_000 }).read(DATA);
+    let [zeroing, usual] = [true, false].map(|ahead| while_zeroing(&program, ahead));
+    assert_eq!(count(&zeroing, "policy.zeroed_bytes"), 6 * MIB);
+    let mean = |outcome: &terrace_sim::Outcome| outcome.stats.number("tier.dram.mean_pages");
+    assert!(mean(&usual) > 1.0 && (mean(&zeroing) - mean(&usual)).abs() < 0.01, "{}", mean(&zeroing));
+    assert_eq!(count(&zeroing, "tier.dram.peak_pages"), count(&usual, "tier.dram.peak_pages"));
+}
+
 #[test]
 fn pages_of_zeros_are_given_back() {
     let design = with_pages(machine(2048), PagePolicy::Thp);

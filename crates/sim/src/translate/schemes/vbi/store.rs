@@ -69,7 +69,7 @@ impl Swap {
     /// Says of memory that is full whether the store is full too.
     pub fn explain(&self, error: OsError) -> OsError {
         match error {
-            OsError::OutOfMemory { resident, tiers } if self.is_used() && self.room <= 0 => {
+            OsError::OutOfMemory { resident, tiers, .. } if self.is_used() && self.room <= 0 => {
                 OsError::StoreFull { resident, tiers, store: Bytes(self.size << 12) }
             }
             error => error,

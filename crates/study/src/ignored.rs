@@ -1,0 +1,104 @@
+//! Notes about keys of a design that changed nothing in a run, or not what their names promise.
+
+use terrace_model::{Bytes, Stats, TierId};
+use terrace_sim::design::{Design, Ranges};
+
+/// What to say of them.
+pub(crate) fn notes(design: &Design, stats: &Stats) -> Vec<String> {
+    [hatric(design), ranges(design), idle_machines(stats), free_pool(design)].into_iter().flatten().collect()
+}
+
+fn hatric(design: &Design) -> Option<String> {
+    let translation = &design.translation;
+    let by_hardware = matches!(translation.coherence.as_str(), "hatric" | "unitd");
+    (translation.hatric.is_some() && !by_hardware).then(|| {
+        format!(
+            "translation.hatric has no effect with translation.coherence = \"{}\": hatric and unitd have such hardware",
+            translation.coherence
+        )
+    })
+}
+
+fn ranges(design: &Design) -> Option<String> {
+    let translation = &design.translation;
+    let ranges = translation.hatric.as_ref()?.ranges;
+    let kind = translation.scheme.kind.as_str();
+    (ranges != Ranges::RangeCover && kind != "rmm").then(|| {
+        format!("translation.hatric.ranges has no effect: the scheme {kind} has no range TLB, rmm has one")
+    })
+}
+
+fn idle_machines(stats: &Stats) -> Option<String> {
+    let accesses =
+        (0..).map_while(|vm| stats.get(&format!("vm.{vm}.accesses")).map(|stat| stat.value.as_f64()));
+    let idle: Vec<String> =
+        (0..).zip(accesses).filter(|(_, count)| *count == 0.0).map(|(vm, _)| format!("vm.{vm}")).collect();
+    (!idle.is_empty()).then(|| {
+        format!(
+            "no program ran in {}: each virtual machine (vm.count) needs a program of its own, such as those of --mix",
+            idle.join(", ")
+        )
+    })
+}
+
+fn free_pool(design: &Design) -> Option<String> {
+    let fast = design.tiers.get(TierId(0).index())?;
+    let policies = [
+        ("os", design.os.policy.as_ref().filter(|_| design.vm.is_none())),
+        ("host", design.host.as_ref().and_then(|host| host.policy.as_ref())),
+    ];
+    policies.into_iter().find_map(|(system, policy)| {
+        let pool: Bytes = policy?.parameters.get("free_pool")?.as_str()?.parse().ok()?;
+        (pool >= fast.capacity).then(|| {
+            format!(
+                "{system}.policy.free_pool is {pool}, and {} has {}: the policy never gets that much free",
+                fast.name, fast.capacity
+            )
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use terrace_model::Unit;
+    use terrace_sim::design::Library;
+
+    fn of(name: &str, sets: &[(&str, &str)]) -> Vec<String> {
+        let sets: Vec<(String, String)> =
+            sets.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+        let design = Library::embedded().design(name, None, &sets).unwrap().design;
+        notes(&design, &Stats::new())
+    }
+
+    #[test]
+    fn keys_that_change_nothing_are_named() {
+        let bytes = ("translation.hatric.co_tag_bytes", "1");
+        assert_eq!(of("virtual-hatric", &[bytes]), [""; 0]);
+        assert!(of("virtual-4k", &[bytes])[0].starts_with("translation.hatric has no effect"));
+        let said = of("virtual-hatric", &[("translation.hatric.ranges", "split")]);
+        assert!(said[0].starts_with("translation.hatric.ranges has no effect"), "{said:?}");
+        let pool =
+            |bytes| of("virtual-hatric", &[("tier.0.capacity", "64 MiB"), ("host.policy.free_pool", bytes)]);
+        assert_eq!(pool("63 MiB"), [""; 0]);
+        assert!(pool("64 MiB")[0].starts_with("host.policy.free_pool is 64 MiB"), "{:?}", pool("64 MiB"));
+    }
+
+    #[test]
+    fn designs_of_terrace_have_no_such_keys() {
+        for listed in Library::embedded().design_names() {
+            let design = listed.name;
+            let resolved = Library::embedded().design(&design, None, &[]).unwrap();
+            assert_eq!(notes(&resolved.design, &Stats::new()), [""; 0], "{design}");
+        }
+    }
+
+    #[test]
+    fn a_virtual_machine_without_a_program_is_named() {
+        let mut stats = Stats::new();
+        stats.count("vm.0.accesses", 7, Unit::Count);
+        stats.count("vm.1.accesses", 0, Unit::Count);
+        let said = notes(&Library::embedded().design("virtual-4k", None, &[]).unwrap().design, &stats);
+        assert!(said.len() == 1 && said[0].starts_with("no program ran in vm.1:"), "{said:?}");
+    }
+}
