@@ -21,7 +21,7 @@ pub struct TranslationCoherence {
     pub interrupts: u64,
     /// Messages of the cache directory about translations, and to range TLBs.
     pub messages: u64,
-    /// Time that the program's threads waited after changes of their own, and that kernel threads waited in their place where
+    /// Time that the program's threads waited after changes of their own, and that kernel threads waited in their place if
     /// they share the program's cores.
     pub waited_seconds: f64,
     /// Time that interrupts held the program's threads up.
@@ -215,7 +215,7 @@ mod tests {
         comparison.runs[0].stats.count("host.policy.preempted", 3_000, Unit::Nanoseconds);
         comparison.runs[1].stats.count("host.policy.preempted", 50_000, Unit::Nanoseconds);
         let of = |at: usize| comparison.translation_coherence_of(&comparison.runs[at]).unwrap();
-        // Of 8 us that they wait, 3 at most were on the program's cores; then all of them.
+        // Kernel threads wait 8 us, of which 3 at most were on the program's cores; then all of them.
         let [some, all] = [of(0), of(1)];
         let waits =
             |one: &TranslationCoherence| [one.waited_seconds, one.beside_seconds].map(|s| (s * 1e6).round());

@@ -26,7 +26,7 @@ pub(crate) fn explain_error(
         Segment::Seq { index } => Some(index.to_string()),
         Segment::Enum { .. } | Segment::Unknown => None,
     });
-    // Of an element of a list by its name: the others' names.
+    // The names of the other elements, where the entry is one of a list.
     let mut others: Vec<&str> = Vec::new();
     for key in above.chain(below) {
         let Some(child) = entry.child(&key) else { break };

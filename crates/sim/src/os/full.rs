@@ -2,7 +2,7 @@
 
 use super::paging::{Os, OsError, PlacementState};
 
-/// Whose memory an operating system manages.
+/// The owner of the memory that an operating system manages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryOf {
     /// The machine's, without a virtual machine on it.

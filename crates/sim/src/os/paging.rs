@@ -25,7 +25,7 @@ pub enum OsError {
         resident: u64,
         /// The tier, or all of them.
         tiers: String,
-        /// Whose memory it is.
+        /// The owner of that memory.
         whose: MemoryOf,
     },
     /// Memory is full, and so is what would take its contents.
@@ -101,7 +101,7 @@ fn table_frame(tiers: &mut [TierMemory], first: usize, now: Time) -> Option<Fram
 /// one of these: each has tiers of its own, and its processes get memory from them alone.
 #[derive(Clone, Debug)]
 pub struct Os {
-    /// Whose memory it manages.
+    /// The owner of the memory that it manages.
     pub(crate) whose: MemoryOf,
     pub(super) pages: PagePolicy,
     /// The placement state of each system.

@@ -34,10 +34,13 @@ fn a_block_zeroed_ahead_makes_its_fault_short() {
     assert_eq!((latency(false) / 1000, latency(true)), (839, 700));
 }
 
-/// A run while three free blocks of 2 MiB of four are filled with zeros, or none.
-fn while_zeroing(program: &Program, ahead: bool) -> terrace_sim::Outcome {
-    let mut done = !ahead;
-    probe(program, &machine(2048), Fidelity::Full, (TIER, SignalSet::NONE), move |_, _, memory| {
+/// A run while three free blocks of 2 MiB of four are filled with zeros, once so many pages are in use; or none.
+fn while_zeroing(program: &Program, used: Option<u64>) -> terrace_sim::Outcome {
+    let mut done = used.is_none();
+    probe(program, &machine(2048), Fidelity::Full, (TIER, SignalSet::NONE), move |now, _, memory| {
+        if !done && memory.topology().tiers[0].used.0 < used.unwrap_or_default() * PAGE {
+            return every(now, 10_000);
+        }
         if !std::mem::replace(&mut done, true) {
             let blocks: Vec<Frame> = (1..4).map(|at| Frame(at * 512)).collect();
             memory.physical().unwrap().zero(&blocks, PageSize::Huge);
@@ -52,9 +55,10 @@ fn a_fault_takes_back_a_block_that_is_being_zeroed() {
     let pages = 2048 - 3 - 4;
     program.map(DATA, pages * PAGE);
     (0..pages).for_each(|page| _ = program.write(DATA + page * PAGE));
-    let outcome = while_zeroing(&program, true);
+    let outcome = while_zeroing(&program, Some(470));
     assert_eq!(count(&outcome, "os.resident_bytes.4k"), pages * PAGE);
-    assert_eq!(count(&outcome, "policy.zeroed_bytes"), 0, "all three were taken back before they were full");
+    // One was taken back while all three were being filled.
+    assert!(count(&outcome, "policy.zeroed_bytes") <= 4 * MIB, "{}", count(&outcome, "policy.zeroed_bytes"));
 }
 
 #[test]
@@ -62,7 +66,7 @@ fn a_block_that_is_being_zeroed_holds_nothing() {
     let mut program = Program::new();
     program.map(DATA, PAGE).write(DATA);
     program.event(terrace_trace::Event::Compute { instructions: 40_000_000 }).read(DATA);
-    let [zeroing, usual] = [true, false].map(|ahead| while_zeroing(&program, ahead));
+    let [zeroing, usual] = [Some(0), None].map(|used| while_zeroing(&program, used));
     assert_eq!(count(&zeroing, "policy.zeroed_bytes"), 6 * MIB);
     let mean = |outcome: &terrace_sim::Outcome| outcome.stats.number("tier.dram.mean_pages");
     assert!(mean(&usual) > 1.0 && (mean(&zeroing) - mean(&usual)).abs() < 0.01, "{}", mean(&zeroing));
