@@ -162,7 +162,7 @@ impl Comparison {
         bounds.clone().find(|bound| bound.is_virtual() == run.is_virtual()).or_else(|| bounds.next())
     }
 
-    /// Run time over that with everything in the fastest tier, less 1. Of a mix, by the speed-ups over the baseline, in which
+    /// Run time over that with everything in the fastest tier, less 1. Of a mix, by the speed-ups over the baseline, where
     /// each program weighs the same for all designs.
     fn slowdown(&self, run: &RunRecord) -> Option<f64> {
         let fast = self.all_fast_of(run)?;
