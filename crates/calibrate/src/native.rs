@@ -275,6 +275,27 @@ const TUNABLES: &str = "GLIBC_TUNABLES";
 /// Asks for transparent huge pages, for which the heap then grows by whole ones.
 const ASK: &str = "glibc.malloc.hugetlb=1";
 
+/// The variable that makes glibc's heap grow by whole huge pages, with its value; none where this process's environment
+/// says how the allocator takes huge pages.
+pub fn asks_for_huge_pages() -> Option<(OsString, OsString)> {
+    let own = std::env::var_os(TUNABLES).unwrap_or_default();
+    let is_set = own.to_string_lossy().contains(ALLOCATORS);
+    (!is_set).then(|| (TUNABLES.into(), tuned(ASK)))
+}
+
+/// Whether a variable with its value (`NAME=VALUE`) says how glibc's allocator takes huge pages.
+pub fn tunes_huge_pages(variable: &str) -> bool {
+    variable.starts_with(TUNABLES) && variable.contains(ALLOCATORS)
+}
+
+/// Whether a variable with its value asks for transparent huge pages, for which the heap grows by whole ones.
+pub fn asks_huge_pages_of_glibc(variable: &str) -> bool {
+    variable.starts_with(TUNABLES) && variable.contains(ASK)
+}
+
+/// The setting of huge pages for glibc's allocator.
+const ALLOCATORS: &str = "glibc.malloc.hugetlb=";
+
 /// The variable's value with one more setting. What the caller's environment tunes goes on.
 fn tuned(tunable: &str) -> OsString {
     joined(tunable.into(), ":", std::env::var_os(TUNABLES))

@@ -177,18 +177,7 @@ impl HintsOption {
 
 /// The machine that a word names: `here` stands for the preset that `terrace calibrate` wrote.
 pub fn parse_machine(word: &str) -> Result<String, String> {
-    if word != "here" {
-        return Ok(word.to_owned());
-    }
-    let path = terrace_calibrate::preset::here()
-        .ok_or("this machine's preset has no place: set XDG_DATA_HOME or HOME to a directory")?;
-    if !path.is_file() {
-        return Err(format!(
-            "{} does not exist: run `terrace calibrate` first, which measures this machine in about a minute",
-            path.display()
-        ));
-    }
-    Ok(path.display().to_string())
+    terrace_study::designs::machine_word(word).map_err(|error| error.to_string())
 }
 
 /// How closely, and how large a machine, to simulate.

@@ -175,6 +175,11 @@ fn what_cannot_be_is_said_in_one_message() {
     std::fs::write(&file, text.replace("loads", "lods")).unwrap();
     let wrong = stderr(&mut sim("annotated", path), 2);
     assert!(wrong.contains("hints.toml:") && wrong.contains("unknown field `lods`"), "{wrong}");
+    let missing = stderr(&mut sim("annotated", "nofile"), 2);
+    assert!(
+        missing.contains("--hints nofile: No such file") && missing.contains("terrace profile -o nofile"),
+        "{missing}"
+    );
     let nowhere = stderr(terrace().args(["profile", "-o", "/no/such/folder/h.toml", "--workload", small]), 2);
     assert!(nowhere.contains("/no/such/folder/h.toml: its parent directory does not exist"), "{nowhere}");
 }

@@ -339,8 +339,16 @@ fn wrong_input_is_said() {
         let message = stderr(&mut command, 2);
         assert!(message.contains(part), "{arguments:?}: {message}");
     }
-    let message = stderr(terrace().args(["advise", "--bloat", "5%", "--workload", common::SMALL]), 2);
-    assert!(message.contains("--pages"), "{message}");
+    // Also beside options that exclude --pages.
+    for (option, more) in
+        [("--bloat=5%", "--seeds=2"), ("--bloat=5%", "--slowdown=5%"), ("--tlb=colt", "--price=slow=0.3")]
+    {
+        for more in [&[][..], &[more]] {
+            let mut command = terrace();
+            let message = stderr(command.args(["advise", option, "--workload", common::SMALL]).args(more), 2);
+            assert!(message.contains("add --pages"), "{option} {more:?}: {message}");
+        }
+    }
 }
 
 #[test]

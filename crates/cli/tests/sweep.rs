@@ -102,3 +102,26 @@ fn the_sweep_of_the_book_is_one() {
     ]));
     assert_eq!(commands.lines().count(), 16);
 }
+
+#[test]
+fn the_machine_that_was_measured_is_here() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("s.toml");
+    std::fs::write(&file, "machines = [\"here\"]\n".to_owned() + SWEEP).unwrap();
+    let sweep = |code| {
+        let mut command = terrace();
+        command.arg("sweep").arg(&file).arg("-o").arg(folder.path().join("out")).arg("--print-commands");
+        stderr(command.env("XDG_DATA_HOME", folder.path()), code)
+    };
+    assert!(sweep(2).contains("run `terrace calibrate` first"), "{}", sweep(2));
+    let machines = folder.path().join("terrace/machines");
+    std::fs::create_dir_all(&machines).unwrap();
+    let text = "kind = \"machine\"\nsummary = \"the one that was measured\"\nextends = \"zen4-cxl\"\n";
+    std::fs::write(machines.join("here.toml"), text).unwrap();
+    sweep(0);
+    let listed = stdout(terrace().args(["machine", "list"]).env("XDG_DATA_HOME", folder.path()));
+    assert!(
+        listed.lines().any(|line| line.starts_with("here") && line.contains("the one that was measured")),
+        "{listed}"
+    );
+}

@@ -85,10 +85,22 @@ impl RunRecord {
     /// Whether everything had to lie in the fastest tier: the bound of all tiering.
     pub fn is_all_fast(&self) -> bool {
         let names = self.tier_names();
-        let bound_to = self
-            .parameter("os.placement.tier")
-            .filter(|_| self.parameter("os.placement.kind") == Some("bind"));
-        names.len() > 1 && bound_to.is_some_and(|tier| tier == "fastest" || tier == names[0])
+        let is_bound = |system: &str, to: &dyn Fn(&str) -> bool| {
+            self.parameter(&format!("{system}.placement.kind")) == Some("bind")
+                && self.parameter(&format!("{system}.placement.tier")).is_some_and(to)
+        };
+        let fastest = |tier: &str| tier == "fastest" || tier == names[0];
+        // The tiers of a guest are its own: the hypervisor says which of the machine's they are.
+        names.len() > 1
+            && match self.is_virtual() {
+                true => is_bound("host", &fastest) && is_bound("os", &|_| true),
+                false => is_bound("os", &fastest),
+            }
+    }
+
+    /// Whether its programs ran in a virtual machine with a hypervisor that was simulated.
+    fn is_virtual(&self) -> bool {
+        self.parameters.iter().any(|(key, _)| key.starts_with("vm.") || key.starts_with("host."))
     }
 
     /// `25%` of `ambix@25%`.
@@ -143,9 +155,23 @@ impl RunRecord {
 }
 
 impl Comparison {
-    /// The run of this input with everything in the fastest tier.
-    pub fn all_fast_of(&self, input: &str) -> Option<&RunRecord> {
-        self.runs.iter().find(|run| run.input == input && run.is_all_fast())
+    /// The run of the same input with everything in the fastest tier: in a virtual machine for a run in one, where there
+    /// is such a run.
+    pub fn all_fast_of(&self, run: &RunRecord) -> Option<&RunRecord> {
+        let mut bounds = self.runs.iter().filter(|other| other.input == run.input && other.is_all_fast());
+        bounds.clone().find(|bound| bound.is_virtual() == run.is_virtual()).or_else(|| bounds.next())
+    }
+
+    /// Run time over that with everything in the fastest tier, less 1. Of a mix, by the speed-ups over the baseline, where
+    /// each program weighs the same for all designs.
+    fn slowdown(&self, run: &RunRecord) -> Option<f64> {
+        let fast = self.all_fast_of(run)?;
+        let base = self.runs_of(&run.input).find(|other| other.design == self.baseline).unwrap_or(fast);
+        let slower = match run.mix() {
+            Some(_) => fast.speedup_over(base)? / run.speedup_over(base)?,
+            None => fast.speedup_over(run)?,
+        };
+        Some(slower - 1.0)
     }
 
     /// Where the memory of one of these runs lay; `None` on a machine with one tier, or where no time was simulated.
@@ -153,10 +179,7 @@ impl Comparison {
         let tiers = run.tier_use()?;
         let fast = |tiers: &[TierUse]| Some(tiers[0].share);
         Some(Tiering {
-            slowdown: self
-                .all_fast_of(&run.input)
-                .and_then(|fast| fast.speedup_over(run))
-                .map(|ratio| ratio - 1.0),
+            slowdown: self.slowdown(run),
             cost: self.cost(&tiers),
             is_pareto: self.is_unbeaten(run, fast),
             is_pareto_by_cost: self.is_unbeaten(run, |tiers| self.cost(tiers)),

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, HashSet};
 use terrace_model::Bytes;
 use terrace_report::{MachineLedger, RunRecord};
 use terrace_sim::Fidelity;
+use terrace_sim::design::Design;
 
 /// Designs that are to be compared on the same inputs.
 ///
@@ -200,10 +201,15 @@ impl Comparison {
         if !self.simulation.whole {
             note_other_parts(&mut comparison);
         }
-        if let (Some(bound), Fidelity::Full) = (&chosen.bound, self.simulation.fidelity) {
+        if let (Some(bound), Fidelity::Full) = (chosen.bounds.first(), self.simulation.fidelity) {
             note_small(&mut comparison, bound, &settings);
         }
-        note_hypervisor(&mut comparison, chosen.all(), self.simulation.fidelity);
+        let of_hypervisor = match chosen.bounds.is_empty() {
+            true => hypervisor::remark,
+            false => hypervisor::remark_with_resized_tiers,
+        };
+        let remark = |design: &Design| of_hypervisor(design, self.simulation.fidelity);
+        note_hypervisor(&mut comparison, chosen.all(), &remark);
         comparison.failures.clone_from(&failures);
         Ok(ComparisonResult { comparison, failures, asked, endings })
     }
@@ -247,7 +253,11 @@ impl Comparison {
         let bound = is_tiering.then_some(tiers::ALL_FAST);
         let words = || names.iter().map(String::as_str).chain(bound);
         self.changes.check_names(words())?;
-        let changes = hypervisor::under(&self.changes, words(), machine, self.simulation.fidelity)?;
+        let fidelity = self.simulation.fidelity;
+        let changes = match is_tiering {
+            true => hypervisor::under_with_resized_tiers(&self.changes, words(), machine, fidelity),
+            false => hypervisor::under(&self.changes, words(), machine, fidelity),
+        }?;
         let mut jobs: Vec<Job> = Vec::new();
         for name in names {
             let job = changes.resolve(&name, machine)?;
@@ -275,27 +285,27 @@ impl Comparison {
             }
             jobs.push(jobs[0].under(own));
         }
-        let bound = if is_tiering { Some(tiers::all_fast(&changes, machine)?) } else { None };
-        if let (false, Some(bound)) = (self.fast_shares.is_empty(), &bound) {
+        let bounds = if is_tiering { tiers::bounds(&jobs, &changes, machine)? } else { Vec::new() };
+        if let (false, Some(bound)) = (self.fast_shares.is_empty(), bounds.first()) {
             tiers::check_capacity_is_free(bound, &self.changes, |key| {
                 format!("--fast and --set {key} both size the fastest tier; give one")
             })?;
         }
-        Ok(Chosen { jobs, bound, machine: machine.map(str::to_owned), changes })
+        Ok(Chosen { jobs, bounds, machine: machine.map(str::to_owned), changes })
     }
 
     /// The inputs, each with its designs and the fast memory that was asked for.
     fn pair(&mut self, chosen: &Chosen, settings: &Settings<'_>) -> Result<Vec<(Input, Vec<Job>)>, Error> {
         let mut paired = Vec::new();
         for input in std::mem::take(&mut self.inputs) {
-            let mut jobs = match &chosen.bound {
+            let mut jobs = match chosen.bounds.first() {
                 Some(bound) if !self.fast_shares.is_empty() && input.is_readable() => {
                     let resident = tiers::resident(bound, &input, "--fast reads its input twice", settings)?;
                     self.at_shares(chosen, resident)?
                 }
                 _ => chosen.jobs.clone(),
             };
-            jobs.extend(chosen.bound.clone());
+            jobs.extend(chosen.bounds.clone());
             paired.push((input, jobs));
         }
         Ok(paired)
@@ -322,8 +332,8 @@ impl Comparison {
 /// What is compared, before it is fitted to an input.
 struct Chosen {
     jobs: Vec<Job>,
-    /// The run with everything fast, where tiering is compared.
-    bound: Option<Job>,
+    /// The runs with everything fast, where tiering is compared: native, virtual or both.
+    bounds: Vec<Job>,
     /// Machine of the designs, where the changes name none.
     machine: Option<String>,
     /// What was asked for, and the hypervisor under the machine.
@@ -332,7 +342,7 @@ struct Chosen {
 
 impl Chosen {
     fn all(&self) -> impl Iterator<Item = &terrace_sim::design::Resolved> {
-        self.jobs.iter().chain(&self.bound).map(|job| &job.design)
+        self.jobs.iter().chain(&self.bounds).map(|job| &job.design)
     }
 }
 
@@ -426,12 +436,10 @@ fn note_small(comparison: &mut terrace_report::Comparison, bound: &Job, settings
 fn note_hypervisor<'a>(
     comparison: &mut terrace_report::Comparison,
     designs: impl Iterator<Item = &'a terrace_sim::design::Resolved>,
-    fidelity: Fidelity,
+    remark: &dyn Fn(&Design) -> Option<String>,
 ) {
     let remarks: BTreeMap<&str, String> = designs
-        .filter_map(|resolved| {
-            Some((resolved.design.machine.as_str(), hypervisor::remark(&resolved.design, fidelity)?))
-        })
+        .filter_map(|resolved| Some((resolved.design.machine.as_str(), remark(&resolved.design)?)))
         .collect();
     for run in &mut comparison.runs {
         run.notes.extend(remarks.get(run.machine.as_str()).cloned());
@@ -439,8 +447,9 @@ fn note_hypervisor<'a>(
 }
 
 fn title(results: &[InputResult], designs: usize) -> String {
-    let inputs: Vec<&str> =
-        results.iter().filter_map(|r| r.summary.as_ref()).map(|summary| summary.name.as_str()).collect();
+    // A mix has no summary, since each design reads its programs at a pace of its own.
+    let ran = results.iter().filter(|result| result.summary.is_some() || !result.runs.is_empty());
+    let inputs: Vec<&str> = ran.map(|result| result.name.as_str()).collect();
     format!("{designs} designs on {}", inputs.join(", "))
 }
 

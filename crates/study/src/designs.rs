@@ -5,7 +5,7 @@ use crate::own_policy::OwnPolicy;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
-use terrace_sim::design::{Library, Resolved};
+use terrace_sim::design::{DesignError, Library, Resolved};
 
 /// A parameter, its new value, and the design that it is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,7 +143,7 @@ impl Changes {
         let library = Library::embedded();
         let sets: Vec<_> = changes.sets.iter().map(Setting::pair).collect();
         let design = library.design(word, changes.machine.as_deref(), &sets);
-        let mut design = design?;
+        let mut design = design.map_err(|error| without_policy(word, &changes, error))?;
         if let Some(policy) = &design.design.os.policy
             && let Some(renamed) = terrace_policy::find(&policy.name)?.renamed(&policy.name)
         {
@@ -163,6 +163,49 @@ impl Changes {
         design.design.check_aged_memory().map_err(Error::request)?;
         Ok(Job { word: word.to_owned(), words: changes.to_words(), design, own: None })
     }
+}
+
+/// The error of a design for which a parameter of a policy is set, which the design does not have.
+fn without_policy(word: &str, changes: &Changes, error: DesignError) -> Error {
+    for policy in ["os.policy", "host.policy"] {
+        let is_of_it = |set: &&Setting| set.key.starts_with(&format!("{policy}."));
+        let Some(set) = changes.sets.iter().find(is_of_it) else { continue };
+        let (own, others): (Vec<&Setting>, Vec<&Setting>) = changes.sets.iter().partition(is_of_it);
+        let others: Vec<_> = others.into_iter().map(Setting::pair).collect();
+        let resolved = Library::embedded().design(word, changes.machine.as_deref(), &others);
+        let design = resolved.map(|resolved| resolved.design);
+        let has_none = design.is_ok_and(|design| match policy {
+            "os.policy" => design.os.policy.is_none(),
+            _ => design.host.is_none_or(|host| host.policy.is_none()),
+        });
+        if has_none && !own.iter().any(|set| set.key == format!("{policy}.name")) {
+            return Error::request(format!(
+                "--set {set}: {word} has no policy in {policy}; name the design that has it, as in --set DESIGN:{set}, or \
+                 give it one with --set {policy}.name=NAME"
+            ));
+        }
+    }
+    error.into()
+}
+
+/// The machine that a word names: `here` stands for the preset that `terrace calibrate` wrote, which has to be there.
+///
+/// # Errors
+/// No such preset, or no place for one.
+pub fn machine_word(word: &str) -> Result<String, Error> {
+    if word != "here" {
+        return Ok(word.to_owned());
+    }
+    let path = terrace_calibrate::preset::here().ok_or_else(|| {
+        Error::request("this machine's preset has no place: set XDG_DATA_HOME or HOME to a directory")
+    })?;
+    if !path.is_file() {
+        return Err(Error::request(format!(
+            "{} does not exist: run `terrace calibrate` first, which measures this machine in about a minute",
+            path.display()
+        )));
+    }
+    Ok(path.display().to_string())
 }
 
 /// A design that is ready to run.
@@ -223,6 +266,27 @@ mod tests {
         let said = small(&[]).unwrap_err().to_string();
         assert!(said.contains("os.reserved: ") && said.ends_with("--set os.reserved=\"0 B\""), "{said}");
         assert!(small(&[("os.reserved", "0 B")]).is_ok());
+    }
+
+    #[test]
+    fn a_parameter_of_a_policy_needs_a_design_that_has_one() {
+        let said = |words: &str, set: &str| {
+            let sets = vec![Setting::parse(set).unwrap()];
+            Changes { sets, ..Changes::default() }.resolve(words, None).unwrap_err().to_string()
+        };
+        let refusal = said("native-4k", "os.policy.defrag=madvise");
+        assert!(
+            refusal.starts_with("--set os.policy.defrag=madvise: native-4k has no policy in os.policy;"),
+            "{refusal}"
+        );
+        assert!(refusal.contains("--set DESIGN:os.policy.defrag=madvise"), "{refusal}");
+        let refusal = said("virtual-4k", "host.policy.period=1 s");
+        assert!(
+            refusal.starts_with("--set host.policy.period=1 s: virtual-4k has no policy in host.policy;"),
+            "{refusal}"
+        );
+        let refusal = said("nimble", "os.policy.no_such=1");
+        assert!(!refusal.contains("has no policy"), "{refusal}");
     }
 
     #[test]

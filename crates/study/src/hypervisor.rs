@@ -20,6 +20,9 @@ const LARGEST_AGED: u64 = 64 << 30;
 /// The changes, with what puts the designs of `words` under the hypervisor of their machine; `machine` is theirs where the
 /// changes name none. Without one, under one already, or where a design cannot be in a guest, they stay as they are.
 ///
+/// All designs get the same: whether memory ages is decided once, by the machine as it is, and where a tier is resized no
+/// memory ages.
+///
 /// # Errors
 /// Designs that cannot be resolved.
 pub fn under<'a>(
@@ -28,34 +31,43 @@ pub fn under<'a>(
     machine: Option<&str>,
     fidelity: Fidelity,
 ) -> Result<Changes, Error> {
-    // At that fidelity nothing is translated.
-    if fidelity == Fidelity::Pages || changes.sets.iter().any(|set| set.key.starts_with("translation.nested"))
-    {
-        return Ok(changes.clone());
-    }
-    let mut found: Vec<(&str, Vec<(&str, &str)>)> = Vec::new();
-    for word in words {
+    entered(changes, words, machine, fidelity, false)
+}
+
+/// As [`under`], for runs whose tiers the study itself resizes. A tier of a few MiB that aged is scattered over fewer
+/// pages of the hypervisor's table than a tier of many GiB, so that in such runs no memory ages.
+///
+/// # Errors
+/// Designs that cannot be resolved.
+pub fn under_with_resized_tiers<'a>(
+    changes: &Changes,
+    words: impl IntoIterator<Item = &'a str>,
+    machine: Option<&str>,
+    fidelity: Fidelity,
+) -> Result<Changes, Error> {
+    entered(changes, words, machine, fidelity, true)
+}
+
+fn entered<'a>(
+    changes: &Changes,
+    words: impl IntoIterator<Item = &'a str>,
+    machine: Option<&str>,
+    fidelity: Fidelity,
+    are_resized: bool,
+) -> Result<Changes, Error> {
+    let run = |word: &'a str| {
         let design = changes.resolve(word, machine)?.design.design;
-        let mut sets = Vec::new();
-        if let Some(hypervisor) = &design.hypervisor
-            && !design.translates_for_free()
-        {
-            sets.push((HOST, hypervisor.pages.name()));
-            let is_fresh = design.os.memory.aging == Aging::None
-                && design.tiers[0].capacity.0 <= LARGEST_AGED
-                && !sets_aging(&changes.sets_of(word));
-            if hypervisor.pages == PageSize::Base && is_fresh {
-                sets.push((AGING, "builds"));
-            }
-        }
-        found.push((word, sets));
-    }
+        Ok::<_, Error>((word, GuestRun { design, sets: changes.sets_of(word), is_resized: are_resized }))
+    };
+    let (words, runs): (Vec<&str>, Vec<GuestRun>) =
+        words.into_iter().map(run).collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
+    let found = additions(&runs, fidelity);
     let mut entered = changes.clone();
     match &found[..] {
-        [(_, sets), others @ ..] if others.iter().all(|(_, other)| other == sets) => {
+        [sets, others @ ..] if others.iter().all(|other| other == sets) => {
             entered.sets.extend(sets.iter().map(|(key, value)| Setting::of_all(*key, *value)));
         }
-        _ => entered.sets.extend(found.iter().flat_map(|(word, sets)| {
+        _ => entered.sets.extend(words.iter().zip(&found).flat_map(|(word, sets)| {
             let of = |(key, value): &(&str, &str)| Setting {
                 design: Some((*word).to_owned()),
                 ..Setting::of_all(*key, *value)
@@ -63,8 +75,44 @@ pub fn under<'a>(
             sets.iter().map(of)
         })),
     }
-    let is_possible = found.iter().all(|(word, _)| entered.resolve(word, machine).is_ok());
+    let is_possible = words.iter().all(|word| entered.resolve(word, machine).is_ok());
     Ok(if is_possible { entered } else { changes.clone() })
+}
+
+/// A run before it is put under the hypervisor of its machine.
+pub(crate) struct GuestRun {
+    /// What would run.
+    pub design: Design,
+    /// What the user set in it.
+    pub sets: Vec<Setting>,
+    /// The study changes the size of its tiers.
+    pub is_resized: bool,
+}
+
+/// What puts runs that are compared under the hypervisors of their machines, keys with values for each run.
+pub(crate) fn additions(runs: &[GuestRun], fidelity: Fidelity) -> Vec<Vec<(&'static str, &'static str)>> {
+    let is_nested = |run: &GuestRun| run.sets.iter().any(|set| set.key.starts_with("translation.nested"));
+    // At that fidelity nothing is translated.
+    if fidelity == Fidelity::Pages || runs.iter().any(is_nested) {
+        return vec![Vec::new(); runs.len()];
+    }
+    let capacity = runs.first().map(|run| run.design.tiers[0].capacity);
+    let ages = runs.iter().all(|run| {
+        run.design.hypervisor.as_ref().is_some_and(|hypervisor| hypervisor.pages == PageSize::Base)
+            && run.design.os.memory.aging == Aging::None
+            && run.design.tiers[0].capacity.0 <= LARGEST_AGED
+            && Some(run.design.tiers[0].capacity) == capacity
+            && !run.is_resized
+            && !run.sets.iter().any(|set| set.key.starts_with("tier.") && set.key.ends_with(".capacity"))
+            && !sets_aging(&run.sets)
+    });
+    let of = |run: &GuestRun| {
+        let hypervisor = run.design.hypervisor.as_ref();
+        let host = hypervisor.filter(|_| !run.design.translates_for_free());
+        let host = host.map(|hypervisor| (HOST, hypervisor.pages.name()));
+        host.into_iter().chain(ages.then_some((AGING, "builds"))).collect()
+    };
+    runs.iter().map(of).collect()
 }
 
 /// Whether somebody said what memory went through.
@@ -74,6 +122,29 @@ pub(crate) fn sets_aging(sets: &[Setting]) -> bool {
 
 /// What a reader of the results of a design should know of the hypervisor under its machine, if there is one.
 pub fn remark(design: &Design, fidelity: Fidelity) -> Option<String> {
+    let aging = match &design.os.memory.aging {
+        Aging::None => format!(
+            "No other program used memory before; where some did (--set {AGING}=builds), huge pages gain more"
+        ),
+        _ => format!(
+            "Other programs used memory before. Where none did (--set {AGING}=none), huge pages gain less"
+        ),
+    };
+    remark_with(design, fidelity, &aging)
+}
+
+/// As [`remark`], for runs whose tiers the study itself resizes.
+pub fn remark_with_resized_tiers(design: &Design, fidelity: Fidelity) -> Option<String> {
+    let aging = match &design.os.memory.aging {
+        Aging::None => "No other program used memory before, in any of the runs".to_owned(),
+        _ => format!(
+            "Tiers of different sizes aged, as --set asks, so that the runs differ in what memory went through too;              --set {AGING}=none makes that the same"
+        ),
+    };
+    remark_with(design, fidelity, &aging)
+}
+
+fn remark_with(design: &Design, fidelity: Fidelity, aging: &str) -> Option<String> {
     let hypervisor = design.hypervisor.as_ref().filter(|_| fidelity != Fidelity::Pages)?;
     let pages = match hypervisor.pages {
         PageSize::Base => "4 KiB",
@@ -82,19 +153,12 @@ pub fn remark(design: &Design, fidelity: Fidelity) -> Option<String> {
     let machine = &design.machine;
     let is_under = design.translation.nested.as_ref().is_some_and(|nested| nested.host.is_some());
     let sees = format!("{machine} is a guest whose hypervisor maps its memory by pages of {pages}");
-    Some(match (is_under, hypervisor.pages, &design.os.memory.aging) {
-        (false, ..) => format!(
+    Some(match (is_under, hypervisor.pages) {
+        (false, _) => format!(
             "{sees}; designs are simulated as if there were no hypervisor, so page walks take longer there than here"
         ),
-        (true, PageSize::Base, Aging::None) => format!(
-            "{sees}; page walks go through its table too. No other program used memory before; where some did (--set \
-             {AGING}=builds), huge pages gain more"
-        ),
-        (true, PageSize::Base, _) => format!(
-            "{sees}; page walks go through its table too, and other programs used memory before. Where none did (--set \
-             {AGING}=none), huge pages gain less"
-        ),
-        (true, ..) => format!("{sees}; page walks go through its table too"),
+        (true, PageSize::Base) => format!("{sees}; page walks go through its table too. {aging}"),
+        (true, _) => format!("{sees}; page walks go through its table too"),
     })
 }
 
@@ -137,6 +201,34 @@ mod tests {
             words.ends_with("--set translation.nested.host=4k --set os.memory.aging.kind=builds"),
             "{words}"
         );
+    }
+
+    #[test]
+    fn runs_that_are_compared_have_one_history_of_memory() {
+        let folder = tempfile::tempdir().unwrap();
+        let changes = guest(folder.path(), "4k");
+        let words = ["first-touch", "nimble", "perfect-tlb", "all-fast"];
+        let histories = |entered: &Changes| -> Vec<bool> {
+            words.iter().map(|word| design(entered, word).os.memory.aging == Aging::None).collect()
+        };
+        assert_eq!(histories(&under(&changes, words, None, Fidelity::Full).unwrap()), [false; 4]);
+        // A tier of a few MiB that aged is no tier of many GiB that aged.
+        let entered = under_with_resized_tiers(&changes, words, None, Fidelity::Full).unwrap();
+        assert_eq!(histories(&entered), [true; 4]);
+        assert!(design(&entered, "all-fast").translation.nested.is_some());
+        let said = remark_with_resized_tiers(&design(&entered, "nimble"), Fidelity::Full).unwrap();
+        assert!(said.ends_with("No other program used memory before, in any of the runs"), "{said}");
+        for set in [
+            "tier.dram.capacity=8 GiB",
+            "nimble:tier.dram.capacity=8 GiB",
+            "nimble:os.memory.aging.kind=none",
+        ] {
+            let sets = vec![Setting::parse(set).unwrap()];
+            let changed = Changes { sets, ..changes.clone() };
+            let entered = under(&changed, words, None, Fidelity::Full).unwrap();
+            assert_eq!(histories(&entered), [true; 4], "{set}");
+            assert!(design(&entered, "nimble").translation.nested.is_some(), "{set}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Inputs of a study, from what names them to an open source of events.
 
 mod ending;
+mod environment;
 
 pub use ending::Ending;
 
@@ -224,11 +225,6 @@ impl Input {
         };
         again.name.clone_from(&self.name);
         Ok(again)
-    }
-
-    /// A trace of this name, in place of a command that was recorded to it.
-    pub fn recorded(path: &Path, name: &str) -> Result<Input, Error> {
-        Ok(Input { name: name.to_owned(), ..Input::trace(path, false)? })
     }
 
     /// This input under another name, which `words` name on a command line.

@@ -93,7 +93,14 @@ impl Trained {
     /// # Errors
     /// A file that is none, in words.
     pub fn read(path: &Path) -> Result<Trained, Error> {
-        let hints = Hints::read(path).map_err(Error::request)?;
+        let shown = path.display();
+        let missing = |error| match path.is_file() {
+            true => Error::request(error),
+            false => Error::request(format!(
+                "--hints {error}; it takes a file of hints: `terrace profile -o {shown}` writes one"
+            )),
+        };
+        let hints = Hints::read(path).map_err(missing)?;
         let profile = Arc::new(hints.profile());
         // Not who asked for it, and how.
         let bare = Hints { program: String::new(), command: String::new(), ..hints };

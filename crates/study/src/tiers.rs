@@ -7,7 +7,7 @@ use crate::input::Input;
 use crate::progress::Watched;
 use crate::simulation::Settings;
 use terrace_model::{Bytes, PageSize, Stats};
-use terrace_sim::design::{Design, Library};
+use terrace_sim::design::{Design, Library, Placement};
 use terrace_sim::{Fidelity, Options};
 
 /// The design with everything in the fastest tier.
@@ -95,18 +95,67 @@ fn capacity_key(design: &Design) -> String {
     format!("tier.{}.capacity", design.tiers[0].name)
 }
 
-/// Everything in the fastest tier, which is made as large as all tiers together: the run that slowdowns refer to.
+/// Everything in the fastest tier, which is made as large as all tiers together: the run that slowdowns refer to. In a
+/// virtual machine it is the hypervisor that puts everything there, and the guest sees one tier.
+///
+/// # Errors
+/// A machine with one tier; changes that cannot be.
 pub fn all_fast(options: &Changes, machine: Option<&str>) -> Result<Job, Error> {
     let asked = options.resolve(ALL_FAST, machine)?.design.design;
     check_tiers(&asked)?;
     let key = capacity_key(&asked);
     let mut options = options.clone();
     options.sets.retain(|set| set.key != key);
+    if asked.vm.is_some() {
+        options.sets.retain(|set| !places_guest(&set.key));
+        options.sets.push(Setting::of_all("host.placement.kind", "bind"));
+        options.sets.push(Setting::of_all("host.placement.tier", "fastest"));
+    }
     // The machine's own capacity, where the command line had shrunk it.
     let own = options.resolve(ALL_FAST, machine)?.design.design;
     let all: u64 = own.tiers.iter().map(|tier| tier.capacity.0).sum();
     options.sets.push(Setting::of_all(key, Bytes(all).to_string()));
     options.resolve(ALL_FAST, machine)
+}
+
+/// Whether a key says where the hypervisor puts a guest's memory.
+fn places_guest(key: &str) -> bool {
+    ["vm.tier", "host.placement", "host.policy"].iter().any(|table| key.starts_with(table))
+}
+
+/// The bounds of these designs: native ones are measured against a native machine with everything fast, those in a
+/// virtual machine against the first one's virtual machine with everything fast.
+///
+/// # Errors
+/// As [`all_fast`].
+pub fn bounds(designs: &[Job], options: &Changes, machine: Option<&str>) -> Result<Vec<Job>, Error> {
+    let guest = designs.iter().find(|job| job.design.design.vm.is_some());
+    let mut bounds = Vec::new();
+    if designs.iter().any(|job| job.design.design.vm.is_none()) {
+        bounds.push(all_fast(options, machine)?);
+    }
+    if let Some(guest) = guest {
+        let mut bound = all_fast(&in_its_vm(guest, options), machine)?;
+        if !bounds.is_empty() {
+            bound.design.design.name = format!("virtual-{ALL_FAST}");
+        }
+        bounds.push(bound);
+    }
+    Ok(bounds)
+}
+
+/// The changes that put any design into the virtual machine of `guest`.
+fn in_its_vm(guest: &Job, options: &Changes) -> Changes {
+    let of_vm = |key: &str| {
+        ["vm.", "host.", "translation.nested."].iter().any(|table| key.starts_with(table))
+            && !places_guest(key)
+    };
+    let own = guest.design.parameters.iter().filter(|parameter| of_vm(&parameter.key));
+    // The table has to be there, also where none of its keys is.
+    let mut sets = vec![Setting::of_all("vm.count", "1")];
+    sets.extend(own.map(|parameter| Setting::of_all(&parameter.key, &parameter.value)));
+    sets.extend(options.sets.iter().cloned());
+    Changes { sets, ..options.clone() }
 }
 
 /// `word` with this share of `resident` as its fastest tier, nothing of it reserved.
@@ -158,6 +207,11 @@ pub fn resident(all_fast: &Job, input: &Input, why: &str, settings: &Settings<'_
     // A GPU is simulated in full only.
     let fidelity = if design.gpu.is_some() { Fidelity::Full } else { Fidelity::Pages };
     let options = Options { fidelity, ..settings.options() };
+    if design.vm.is_some() {
+        // Tiers of the guest are none of the machine's.
+        design.os.placement = Placement::Bind { tier: design.tiers[0].name.clone() };
+        design.os.page_table_tier = None;
+    }
     (design.vm, design.host, design.translation.nested) = (None, None, None);
     let outcome = terrace_sim::simulate(&design, &mut watched, options)?;
     if outcome.stopped {

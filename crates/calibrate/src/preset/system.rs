@@ -60,7 +60,14 @@ pub fn costs(sheet: &mut Sheet, machine: &Measured) {
     match &machine.protect_beside {
         Some(beside) => {
             sheet.measured(beside, 1.0, "ns beside threads on all other processors");
-            sheet.key("os.costs", "shootdown", beside.minus(machine.protect_alone), &Form::NANOSECONDS);
+            let more = beside.minus(machine.protect_alone);
+            match more.median > 0.0 {
+                true => sheet.key("os.costs", "shootdown", more, &Form::NANOSECONDS),
+                false => sheet.assume(
+                    "os.costs.shootdown",
+                    "the calls took no longer beside other threads than alone: the times contradict each other",
+                ),
+            }
         }
         None => sheet.assume("os.costs.shootdown", "there is one processor, which interrupts nobody"),
     }

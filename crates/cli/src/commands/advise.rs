@@ -1,7 +1,7 @@
 //! `terrace advise`: how much of a program's memory can be slow, under which policy, and what that saves; or, with
 //! `--pages`, whether it should have huge pages.
 
-use crate::error::CommandResult;
+use crate::error::{CommandResult, Failure};
 use crate::input;
 use crate::options::{HintsOption, StudyOptions, only};
 use crate::progress::Terminal;
@@ -45,16 +45,16 @@ pub struct Arguments {
     #[arg(long, help_heading = "Question", conflicts_with_all = ["slowdown", "resolution", "seeds", "price", "hints"])]
     pages: bool,
 
-    /// Memory that large pages may hold beyond what the program touches, as a
-    /// share of that
-    #[arg(long, value_name = "SHARE", default_value = "10%", value_parser = parse_bloat, requires = "pages", help_heading = "Question")]
-    bloat: f64,
+    /// With --pages: memory that large pages may hold beyond what the program
+    /// touches, as a share of that; default: 10%
+    #[arg(long, value_name = "SHARE", value_parser = parse_bloat, help_heading = "Question")]
+    bloat: Option<f64>,
 
     /// With --pages: show what the pages would bring with this TLB too, that of
     /// a design (colt, rmm, direct-segment, spot, or a TOML file: all that it has
     /// under [translation]) or of another machine; default: colt and rmm under 4k
     /// and ranger. Repeatable
-    #[arg(long, value_name = "DESIGN|MACHINE", requires = "pages", help_heading = "Question")]
+    #[arg(long, value_name = "DESIGN|MACHINE", help_heading = "Question")]
     tlb: Vec<String>,
 
     /// Tolerated slowdown against everything in the fastest tier
@@ -107,6 +107,13 @@ fn parse_bloat(text: &str) -> Result<f64, String> {
 
 /// Carries out the search.
 pub fn run(arguments: Arguments) -> CommandResult {
+    // Clap drops what an option requires where that conflicts with another one that is there.
+    for (is_given, option) in [(arguments.bloat.is_some(), "--bloat"), (!arguments.tlb.is_empty(), "--tlb")] {
+        if is_given && !arguments.pages {
+            let about = format!("{option} is about huge pages: add --pages, or leave {option} out");
+            return Err(Failure::usage(about));
+        }
+    }
     let terminal = Terminal::for_an_answer();
     let (changes, simulation) =
         (arguments.study.designs.changes(), arguments.study.simulation.to_simulation());
@@ -124,7 +131,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
             simulation,
             policies: arguments.policies,
             tlbs: arguments.tlb,
-            bloat: arguments.bloat,
+            bloat: arguments.bloat.unwrap_or(0.1),
             intervals: !arguments.no_intervals,
         };
         question.check()?;

@@ -43,6 +43,9 @@ impl Fidelity {
         }
     }
 
+    /// What follows for policies where accesses take no time.
+    const BY_TIME: &str = "the time of accesses: a policy that runs by time acts at other moments than in full, and moves other amounts";
+
     /// What a run at this level leaves out, for its output.
     pub fn left_out(self) -> &'static [&'static str] {
         match self {
@@ -50,11 +53,13 @@ impl Fidelity {
             Fidelity::Translation => &[
                 "data caches and memory: accesses cost nothing, every page-table entry comes from the last level",
                 "tier traffic",
+                Self::BY_TIME,
             ],
             Fidelity::Pages => &[
                 "TLBs and page walks",
                 "data caches and memory timing: cycles count instructions and page faults only",
                 "tier traffic after the caches: tier.<name>.unfiltered_{reads,writes} count every access",
+                Self::BY_TIME,
             ],
         }
     }

@@ -18,7 +18,7 @@ use crate::run;
 use crate::simulation::{Settings, Simulation, Trained};
 use crate::tiers::Prices;
 use crate::words::shell_join;
-use crate::{Error, Progress, first_pass, intervals, record, tiers};
+use crate::{Error, Progress, first_pass, hypervisor, intervals, record, tiers};
 use terrace_model::Bytes;
 use terrace_report::{RunRecord, SpeedUp};
 use terrace_sim::Fidelity;
@@ -76,7 +76,15 @@ impl Advise {
     /// # Errors
     /// What does not exist or contradicts itself.
     pub fn check(&self) -> Result<(), Error> {
-        self.checked().map(|_| ())
+        self.under_hypervisor()?.checked().map(|_| ())
+    }
+
+    /// The question on a machine that is a guest, where all policies can be in one.
+    fn under_hypervisor(&self) -> Result<Advise, Error> {
+        let words = self.policies.iter().map(String::as_str).chain([tiers::ALL_FAST]);
+        let (machine, fidelity) = (Some(defaults::MACHINE), self.simulation.fidelity);
+        let changes = hypervisor::under_with_resized_tiers(&self.changes, words, machine, fidelity)?;
+        Ok(Advise { changes, ..self.clone() })
     }
 
     /// Carries out the search on `input`. A program to record runs once, into a temporary file.
@@ -84,13 +92,14 @@ impl Advise {
     /// # Errors
     /// A question that is wrong, an input that fails, a caller who stopped.
     pub fn run(&self, input: Input, progress: &dyn Progress) -> Result<MemoryAdvice, Error> {
-        let (all_fast, prices) = self.checked()?;
+        let asked = &self.under_hypervisor()?;
+        let (all_fast, prices) = asked.checked()?;
         let folder = tempfile::tempdir().map_err(Error::Folder)?;
         let live = input.is_live();
         let (input, trouble) = record::once(input, folder.path(), progress)?;
         let settings = Settings { hints: self.hints.clone(), ..Settings::new(self.simulation, progress) };
         let fastest = all_fast.design.design.tiers[0].name.clone();
-        let question = Question { asked: self, settings: &settings, prices, all_fast, fastest };
+        let question = Question { asked, settings: &settings, prices, all_fast, fastest };
         Ok(MemoryAdvice { trouble, ..question.answer(&input, live)? })
     }
 
@@ -345,6 +354,7 @@ impl Question<'_> {
             ["terrace", "compare", "--policies", &advice.policy, "--fast"].map(str::to_owned).into();
         words.push(percent(advice.fast_capacity_share));
         let mut options = self.asked.changes.clone();
+        options.sets.retain(|set| set.is_for(&advice.policy) || set.is_for(tiers::ALL_FAST));
         options.machine.get_or_insert_with(|| defaults::MACHINE.to_owned());
         words.extend(options.to_words());
         for (tier, price) in &self.prices {

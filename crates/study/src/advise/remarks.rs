@@ -5,8 +5,9 @@ use crate::figures::{self, percent, tenth};
 use crate::input::Input;
 use crate::partial;
 use crate::periods::{self, FEW_PERIODS};
-use crate::tiers;
+use crate::{hypervisor, tiers};
 use terrace_report::RunRecord;
+use terrace_sim::Fidelity;
 
 /// Share of the cycles in the operating system from which the run is mostly its beginning.
 const SETTING_UP: f64 = 0.25;
@@ -40,6 +41,8 @@ impl Question<'_> {
             tiers::small_in_caches(bound, &all_fast.stats, self.settings)
         };
         remarks.extend(small.map(|small| format!("Small: {small}.")));
+        let guest = hypervisor::remark_with_resized_tiers(&self.all_fast.design.design, Fidelity::Full);
+        remarks.extend(guest.map(|what| format!("Guest: {what}.")));
         let in_system = all_fast.cycle_share("os").unwrap_or(0.0);
         if in_system >= SETTING_UP {
             remarks.push(format!(

@@ -25,7 +25,18 @@ pub struct Listed {
 /// The machine presets.
 pub fn machines() -> Vec<Listed> {
     let machines = Library::embedded().machine_names().into_iter();
-    machines.map(|machine| Listed { name: machine.name, summary: machine.summary }).collect()
+    let presets = machines.map(|machine| Listed { name: machine.name, summary: machine.summary });
+    presets.chain(here()).collect()
+}
+
+/// The machine that `terrace calibrate` measured, where it did.
+fn here() -> Option<Listed> {
+    let file = crate::designs::machine_word("here").ok()?;
+    let summary = Library::embedded().design(&file, None, &[]).map_or_else(
+        |error| format!("the machine that terrace calibrate measured, which cannot be read: {error}"),
+        |resolved| resolved.design.summary,
+    );
+    Some(Listed { name: "here".to_owned(), summary })
 }
 
 /// Refuses a name or file that stands for a design or a policy, where a machine is asked for, and says where it is shown.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::Changes;
 use crate::Silent;
 
 /// Three kernels over 96 KiB.
@@ -114,4 +115,95 @@ fn an_input_that_cannot_be_read_fails_its_own_runs() {
     // One that is not there, and the only one, are for the caller to put right.
     assert!(Input::trace_among(&folder.path().join("x.trace"), false, 3).is_err());
     assert!(Input::trace_among(&traces[1], false, 1).is_err());
+}
+
+/// A machine file of a guest with this much fast memory.
+fn guest(folder: &std::path::Path) -> String {
+    let file = folder.join("guest.toml");
+    let text = "kind = \"machine\"\nextends = \"zen4-cxl\"\n[[tier]]\nname = \"dram\"\ncapacity = \"1 GiB\"\n\
+                [hypervisor]\npages = \"4k\"\n";
+    std::fs::write(&file, text).unwrap();
+    file.display().to_string()
+}
+
+const PROGRAM: &str = "gups,bytes=24MiB,updates=20000";
+
+fn policies(comparison: Comparison) -> terrace_report::Comparison {
+    let input = Input::workload(PROGRAM).unwrap();
+    let result = comparison.intervals(false).input(input).run(&Silent).unwrap();
+    assert!(result.failures.is_empty(), "{:?}", result.failures);
+    result.comparison
+}
+
+fn slowdown(found: &terrace_report::Comparison, design: &str) -> f64 {
+    let run = found.runs.iter().find(|run| run.design == design).unwrap();
+    found.tiering_of(run).unwrap().slowdown.unwrap()
+}
+
+/// Caches so small that it matters where the program's memory lies.
+const SMALL_CACHE: (&str, &str) = ("cache.llc.capacity", "2 MiB");
+
+#[test]
+fn in_a_guest_all_shares_and_the_bound_have_one_history_of_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let machine = guest(folder.path());
+    let shares = Comparison::new::<&str>([]).policies(["first-touch"]).fast_shares([0.25, 0.5, 0.75, 1.0]);
+    let found = policies(shares.machine(&machine).set(SMALL_CACHE.0, SMALL_CACHE.1));
+    let time = |name: &str| found.runs.iter().find(|run| run.design == name).unwrap().seconds_simulated;
+    let whole = time("first-touch@100%") / time("all-fast");
+    assert!((whole - 1.0).abs() < 1e-3, "all of it fast is the bound: {whole}");
+    assert!(
+        found.runs.iter().all(|run| run.stats.integer("walk.host_refs") > 0),
+        "all of them are under the hypervisor"
+    );
+    let note = "No other program used memory before, in any of the runs";
+    assert!(
+        found.runs.iter().all(|run| run.notes.iter().any(|text| text.ends_with(note))),
+        "{:?}",
+        found.runs[0].notes
+    );
+
+    // What `advise` tries is what is compared here.
+    let advise = crate::advise::Advise {
+        changes: Changes {
+            machine: Some(machine),
+            sets: vec![Setting::of_all(SMALL_CACHE.0, SMALL_CACHE.1)],
+            ..Changes::default()
+        },
+        policies: vec!["first-touch".to_owned()],
+        slowdown: slowdown(&found, "first-touch@75%") + 1e-6,
+        resolution: 0.25,
+        seeds: 1,
+        intervals: false,
+        ..crate::advise::Advise::default()
+    };
+    let advice = advise.run(Input::workload(PROGRAM).unwrap(), &Silent).unwrap();
+    let tried = advice.policies[0].answer.as_ref().unwrap();
+    let share = format!("first-touch@{}", crate::figures::percent(tried.fast_capacity_share));
+    assert!((tried.slowdown - slowdown(&found, &share)).abs() < 1e-9, "{share}: {}", tried.slowdown);
+    assert!(advice.uncertainty.remarks.iter().any(|text| text.starts_with("Guest: guest is a guest")));
+}
+
+#[test]
+fn virtual_designs_are_measured_against_a_virtual_machine_with_everything_fast() {
+    let found = policies(Comparison::new(["virtual-4k"]).fast_shares([1.0]));
+    let names: Vec<&str> = found.runs.iter().map(|run| run.design.as_str()).collect();
+    assert_eq!(names, ["virtual-4k", "all-fast"]);
+    assert!(slowdown(&found, "virtual-4k").abs() < 1e-3, "{}", slowdown(&found, "virtual-4k"));
+    // Beside native ones each is measured against its own.
+    let found = policies(Comparison::new(["native-4k", "virtual-4k"]).fast_shares([1.0]));
+    let names: Vec<&str> = found.runs.iter().map(|run| run.design.as_str()).collect();
+    assert_eq!(names, ["native-4k", "virtual-4k", "all-fast", "virtual-all-fast"]);
+    for design in names {
+        assert!(slowdown(&found, design).abs() < 1e-3, "{design}: {}", slowdown(&found, design));
+    }
+}
+
+#[test]
+fn policies_are_compared_in_a_virtual_machine_that_is_set() {
+    let study = Comparison::new::<&str>([]).policies(["thp"]).fast_shares([0.5]).set("vm.vcpus", "2");
+    let found = policies(study.set(SMALL_CACHE.0, SMALL_CACHE.1));
+    assert_eq!(found.runs.len(), 3);
+    assert_eq!(slowdown(&found, "all-fast"), 0.0);
+    assert!(slowdown(&found, "first-touch") > 0.0, "{}", slowdown(&found, "first-touch"));
 }

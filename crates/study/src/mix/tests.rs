@@ -177,3 +177,22 @@ fn a_policy_that_looks_twice_is_refused() {
     let error = study.check().unwrap_err().to_string();
     assert!(error.contains("looks at its input twice") && error.contains("--hints FILE"), "{error}");
 }
+
+#[test]
+fn slowdowns_of_a_mix_agree_with_its_speed_ups() {
+    let mix = parse(&format!("{GUPS},{STREAM}"), false).unwrap();
+    let study = Comparison::new::<&str>([]).policies(["nimble"]).fast_shares([0.5]).machine("zen4-cxl");
+    let result = study.intervals(false).input(mix).run(&Silent);
+    let found = match result {
+        Ok(result) => result.comparison,
+        Err(error) => panic!("{error}"),
+    };
+    assert!(found.title.contains(&found.runs[0].input) && !found.title.ends_with("on "), "{}", found.title);
+    let speed = |at: usize| found.runs[at].speedup_over(&found.runs[0]).unwrap();
+    let fast = found.runs.iter().position(|run| run.design == "all-fast").unwrap();
+    for (at, run) in found.runs.iter().enumerate() {
+        let slowdown = found.tiering_of(run).unwrap().slowdown.unwrap();
+        let by_speed = speed(fast) / speed(at) - 1.0;
+        assert!((slowdown - by_speed).abs() < 1e-9, "{}: {slowdown} and {by_speed}", run.design);
+    }
+}

@@ -3,6 +3,7 @@
 mod bounds;
 mod hardware;
 mod parts;
+mod pieces;
 mod result;
 mod text;
 mod verdict;
@@ -84,7 +85,7 @@ impl AdvisePages {
         // A live input is read once: a command needs no recording beside.
         let live = input.is_live();
         let folder = tempfile::tempdir().map_err(Error::Folder)?;
-        let (input, trouble) = record::once(input, folder.path(), progress)?;
+        let (input, trouble) = record::once(pieces::tuned(input), folder.path(), progress)?;
         let advice = answer(asked, &ways, input, live, &Settings::new(self.simulation, progress))?;
         Ok(PageAdvice { trouble, ..advice })
     }
@@ -108,6 +109,7 @@ fn answer(
 ) -> Result<PageAdvice, Error> {
     let name = input.name.clone();
     let words = input.words();
+    let recording = pieces::Recording::of(&input, live);
     let result = results(asked, ways, input, settings)?;
     if settings.stop.requested() {
         return Err(Error::Stopped("stopped before there was an answer".to_owned()));
@@ -152,8 +154,12 @@ fn answer(
         .collect();
     let page_cache = ran.iter().map(|(way, uses)| CopiedCost::of(way, uses)).collect();
     let parts = parts::weigh((base_run, &result.parts[base]), large, &ran, &result.lines, &bounds);
-    let verdict = Verdict::of(&answers, &parts, &bounds);
+    let transparent = answers.iter().filter(|way| way.tlb.is_none() && !verdict::is_fixed(way));
+    let transparent: Vec<_> =
+        transparent.filter_map(|way| Some((way.name.as_str(), &result.runs[at(&way.name)?]))).collect();
+    let verdict = Verdict::of(&answers, &parts, &bounds, recording.small_pieces(&transparent));
     let mut remarks = remarks(asked, &answers, base_run, live, settings);
+    remarks.extend(recording.remark(&transparent));
     remarks.extend(
         hypervisor::remark(&ways[0].job.design.design, asked.simulation.fidelity)
             .map(|what| format!("Guest: {what}.")),
@@ -265,9 +271,9 @@ fn remarks(
         );
     }
     remarks.push(
-        "Regions: only the gain of the whole run was measured; of that, what waits less for translation is shared out by \
-         the walk cycles that each region saves. What faults cost, and where new memory lies in caches, is in the whole \
-         run's gain alone."
+        "Regions: only the gain of the whole run was measured; of that, shorter waits for translation are shared out by \
+         the walk cycles that each region saves, and less time in the system by the time that each saves in faults. Where \
+         new memory lies in caches is in the whole run's gain alone."
             .to_owned(),
     );
     if base.scale != 1 {

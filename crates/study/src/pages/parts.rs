@@ -1,7 +1,7 @@
 //! The regions of the program: what each would gain from larger pages, what it would cost, and which size it deserves.
 
 use super::bounds::{Bounds, LEAST_GAIN_OF_A_REGION};
-use super::ways::{FaultLatency, TRANSLATION, cycles_by_part};
+use super::ways::{FaultLatency, SYSTEM, TRANSLATION, cycles_by_part};
 use crate::memory_picture;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -92,8 +92,10 @@ pub struct SizedRegion {
     pub mappable_bytes: u64,
     /// Untouched bytes in these places.
     pub bloat_bytes: u64,
-    /// The region's share of what that size saves of the cycles with base pages, outside the kernel; absent where the size
-    /// did not run.
+    /// The region's share of the cycles with base pages that the size saves by shorter waits for translation and less time
+    /// in faults; absent where the size did not run.
+    pub saved_share: Option<f64>,
+    /// Run time with base pages over that with so much less, less 1: as a gain of the whole run.
     pub gain: Option<f64>,
 }
 
@@ -123,7 +125,8 @@ pub(super) fn weigh(
                     size: size.name(),
                     mappable_bytes: places[which].0,
                     bloat_bytes: places[which].1,
-                    gain: saved[which].as_ref().map(|saved| saved[at]),
+                    saved_share: saved[which].as_ref().map(|saved| saved[at]),
+                    gain: saved[which].as_ref().map(|saved| gain_of(saved[at])),
                 }
             });
             let touched = part.resident.iter().sum();
@@ -149,19 +152,31 @@ pub(super) fn weigh(
     answers
 }
 
-/// The share of the cycles with base pages that larger ones save by waiting less for translation, by the walk cycles that
-/// they save each part. Faults, zeroing and what lies in caches after it are no matter of walks.
+/// The share of the cycles with base pages that larger ones save each part: by waiting less for translation, shared out by
+/// the walk cycles that they save each part, and by less of the operating system, shared out by the time in faults that
+/// they save each. What lies in caches after it is no part's.
 fn savings(base: &RunRecord, uses: &[PartUse], (run, larger): Run<'_>) -> Vec<f64> {
-    let cycles = |part: &PartUse| {
-        let same = larger.iter().find(|other| other.part == part.part);
-        part.walk_cycles as f64 - same.map_or(0.0, |same| same.walk_cycles as f64)
+    let saved_of = |measure: &dyn Fn(&PartUse) -> f64| -> Vec<f64> {
+        let same = |part: &PartUse| larger.iter().find(|other| other.part == part.part).map_or(0.0, measure);
+        uses.iter().map(|part| measure(part) - same(part)).collect()
     };
-    let saved: Vec<f64> = uses.iter().map(cycles).collect();
-    let all: f64 = saved.iter().sum();
+    let walks = saved_of(&|part| part.walk_cycles as f64);
+    let faults = saved_of(&|part| part.cost.fault_time.as_secs());
     let busy = cycles_by_part(base).iter().sum::<u64>().max(1);
-    let waits = |run: &RunRecord| cycles_by_part(run)[TRANSLATION] as f64;
-    let whole = (waits(base) - waits(run)) / busy as f64;
-    saved.into_iter().map(|saved| if all > 0.0 { whole * saved / all } else { 0.0 }).collect()
+    let whole = |of: usize| (cycles_by_part(base)[of] as f64 - cycles_by_part(run)[of] as f64) / busy as f64;
+    let shares = share_out(whole(TRANSLATION), &walks).into_iter().zip(share_out(whole(SYSTEM), &faults));
+    shares.map(|(walks, faults)| walks + faults).collect()
+}
+
+/// What the whole run saves by what each part does; nothing where the parts went the other way than the run.
+fn share_out(whole: f64, saved: &[f64]) -> Vec<f64> {
+    let all: f64 = saved.iter().sum();
+    saved.iter().map(|saved| if all * whole > 0.0 { whole * saved / all } else { 0.0 }).collect()
+}
+
+/// The gain in time of a run that saves this share of its time.
+pub(super) fn gain_of(saved: f64) -> f64 {
+    saved / (1.0 - saved)
 }
 
 /// The smallest size that is worth it: a larger one has to gain noticeably more, for tolerable bloat.
@@ -183,7 +198,13 @@ mod tests {
     use super::*;
 
     fn size(size: &'static str, mappable_bytes: u64, bloat_bytes: u64, gain: f64) -> SizedRegion {
-        SizedRegion { size, mappable_bytes, bloat_bytes, gain: Some(gain) }
+        SizedRegion {
+            size,
+            mappable_bytes,
+            bloat_bytes,
+            saved_share: Some(gain / (1.0 + gain)),
+            gain: Some(gain),
+        }
     }
 
     #[test]
@@ -196,5 +217,35 @@ mod tests {
         assert_eq!(best(size("2m", 100, 5, 0.2), size("1g", 40, 0, 0.3)), "2m", "fits nowhere");
         assert_eq!(best(size("2m", 100, 11, 0.2), size("1g", 0, 0, 0.3)), "4k");
         assert_eq!(best(size("2m", 100, 0, 0.004), size("1g", 100, 0, 0.004)), "4k");
+    }
+
+    /// A run whose cores spent so many cycles on the program, on translation and in the system.
+    fn run(base: u64, translation: u64, os: u64) -> RunRecord {
+        let mut run = RunRecord::default();
+        for (part, cycles) in [("base", base), ("translation", translation), ("os", os)] {
+            run.stats.count(format!("core.cycles.{part}"), cycles, terrace_model::Unit::Cycles);
+        }
+        run
+    }
+
+    fn part(name: &str, walk_cycles: u64, fault_ns: u64) -> PartUse {
+        let mut part = PartUse { walk_cycles, ..PartUse::default() };
+        part.part.name = name.to_owned();
+        part.cost.fault_time = terrace_model::Time::from_nanos(fault_ns);
+        part
+    }
+
+    #[test]
+    fn regions_save_waits_for_translation_and_time_in_faults() {
+        let base = [part("heap", 300, 900), part("stack", 100, 100)];
+        let huge = [part("heap", 0, 100), part("stack", 100, 100)];
+        let (before, after) = (run(500, 200, 300), run(500, 100, 100));
+        let saved = savings(&before, &base, (&after, &huge));
+        // A tenth of the cycles waited for translation and a fifth were in faults; all of it is the heap's.
+        assert!((saved[0] - 0.3).abs() < 1e-12 && saved[1].abs() < 1e-12, "{saved:?}");
+        assert!((gain_of(saved[0]) - (1000.0 / 700.0 - 1.0)).abs() < 1e-12);
+        // A region of interest without faults saves none of the time in faults before it.
+        let saved = savings(&run(500, 200, 300), &base, (&run(500, 100, 300), &huge));
+        assert!((saved[0] - 0.1).abs() < 1e-12, "{saved:?}");
     }
 }

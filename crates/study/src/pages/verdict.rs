@@ -1,7 +1,7 @@
 //! One recommendation, with its reason.
 
 use super::bounds::Bounds;
-use super::parts::Region;
+use super::parts::{Region, gain_of};
 use super::ways::{WayFigures, WayResult};
 use crate::figures::{self, faster, percent, readable, share};
 use crate::periods::FEW_PERIODS;
@@ -30,7 +30,14 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    pub(super) fn of(ways: &[WayResult], parts: &[Region], bounds: &Bounds) -> Verdict {
+    /// `small_pieces` is the share of the memory in which transparent huge pages found no place, where a recording took
+    /// it in smaller pieces than the program would with them.
+    pub(super) fn of(
+        ways: &[WayResult],
+        parts: &[Region],
+        bounds: &Bounds,
+        small_pieces: Option<f64>,
+    ) -> Verdict {
         let large: Vec<(&WayResult, &WayFigures)> = ways[1..]
             .iter()
             .filter(|way| way.tlb.is_none())
@@ -90,6 +97,9 @@ impl Verdict {
                         reason += &format!(" {size} are right for {}.", listed(&names));
                     }
                 }
+                if let Some(pieces) = small_pieces.filter(|_| is_fixed(way)) {
+                    reason += &format!(" {} {NEXT_STEP}", no_place(pieces));
+                }
                 Verdict {
                     is_undecided: false,
                     way: Some(way.name.clone()),
@@ -111,21 +121,37 @@ impl Verdict {
                     share(most.bloat),
                     percent(bounds.bloat),
                 );
-                if regions.is_empty() {
-                    return Verdict::off(
-                        "Leave huge pages off: they cost too much memory.".to_owned(),
-                        reason,
-                        regions,
-                    );
-                }
                 let sized: Vec<String> =
                     deserving.iter().map(|part| format!("{} ({})", part.name, part.size)).collect();
-                let gain: f64 = deserving.iter().filter_map(|part| part.gain()).sum();
+                let saved: f64 = deserving.iter().filter_map(|part| part.saved_share()).sum();
+                let of_regions = faster(gain_of(saved), None);
+                if let Some(pieces) = small_pieces.filter(|_| is_fixed(first)) {
+                    let mut reason = format!("{NEXT_STEP} As recorded, {reason}");
+                    if !sized.is_empty() {
+                        reason += &format!(" For {} alone: about {of_regions}.", listed(&sized));
+                    }
+                    let advice = format!("Undecided: {}", lower_first(&no_place(pieces)));
+                    return Verdict { is_undecided: true, ..Verdict::off(advice, reason, regions) };
+                }
+                if regions.is_empty() {
+                    let mut transparent = large.iter().filter(|(way, _)| !is_fixed(way)).peekable();
+                    let do_not_pay = is_fixed(first)
+                        && transparent.peek().is_some()
+                        && transparent.all(|(_, figures)| figures.gain < SMALLEST_DIFFERENCE);
+                    let advice = match do_not_pay {
+                        true => format!(
+                            "Leave huge pages off: transparent ones do not pay, and {} costs too much memory.",
+                            first.name
+                        ),
+                        false => "Leave huge pages off: they cost too much memory.".to_owned(),
+                    };
+                    return Verdict::off(advice, reason, regions);
+                }
                 let advice = format!(
                     "Leave huge pages off for the program as a whole; ask for them (MADV_HUGEPAGE, 1g from hugetlbfs) for \
                      {}: about {}.",
                     listed(&sized),
-                    faster(gain / (1.0 - gain), None),
+                    of_regions,
                 );
                 Verdict::off(advice, reason, regions)
             }
@@ -138,10 +164,31 @@ impl Verdict {
 }
 
 impl Region {
-    /// Gain of the size that the region deserves.
-    pub(super) fn gain(&self) -> Option<f64> {
-        self.sizes.iter().find(|size| size.size == self.size)?.gain
+    /// Share of the run time that the size saves which the region deserves.
+    fn saved_share(&self) -> Option<f64> {
+        self.sizes.iter().find(|size| size.size == self.size)?.saved_share
     }
+}
+
+/// Whether a way has one size of pages for everything, which only the pool of hugetlbfs gives.
+pub(super) fn is_fixed(way: &WayResult) -> bool {
+    matches!(way.plain.as_str(), "4k" | "2m" | "1g")
+}
+
+/// What to do where the recording took its memory in small pieces.
+const NEXT_STEP: &str = "With huge pages turned on glibc's heap can grow by whole ones: record the program with \
+                         GLIBC_TUNABLES=glibc.malloc.hugetlb=1 and repeat this, or measure it with `terrace check -- PROGRAM`.";
+
+fn no_place(pieces: f64) -> String {
+    format!(
+        "As it was recorded, transparent huge pages find no place in {} of the memory: the program takes it in pieces \
+         smaller than 2 MiB.",
+        share(pieces)
+    )
+}
+
+fn lower_first(text: &str) -> String {
+    text.chars().take(1).flat_map(char::to_lowercase).chain(text.chars().skip(1)).collect()
 }
 
 /// Whether a way gains enough to be worth a change, wherever in its interval the gain lies.

@@ -197,6 +197,7 @@ pub(super) fn sizes(run: &RunRecord) -> [u64; 3] {
 /// Where cores' busy cycles went.
 const CYCLES: [&str; 5] = ["base", "translation", "cache", "memory", "os"];
 pub(super) const TRANSLATION: usize = 1;
+pub(super) const SYSTEM: usize = 4;
 
 pub(super) fn cycles_by_part(run: &RunRecord) -> [u64; CYCLES.len()] {
     CYCLES.map(|part| run.stats.integer(&format!("core.cycles.{part}")))

@@ -3,11 +3,11 @@
 use super::Sweep;
 use super::point::{Parts, Point, text_of};
 use super::word::InputWord;
-use crate::designs::Setting;
+use crate::designs::{self, Setting};
 use crate::simulation::{Simulation, Trained};
 use crate::suite::Suite;
 use crate::words::apart;
-use crate::{Error, first_pass};
+use crate::{Error, first_pass, hypervisor};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
@@ -129,9 +129,11 @@ impl SweepFile {
                 "a sweep needs workloads = [\"gups\", …], traces = [\"app.trace\", …], suite = [\"mcf\", …] or mixes = [\"mcf,gups\", …]",
             ));
         }
+        let named = self.machines.iter().map(|word| designs::machine_word(word));
+        let named = named.collect::<Result<Vec<_>, _>>()?;
         let machines: Vec<Option<&str>> = match self.machines.is_empty() {
             true => vec![None],
-            false => self.machines.iter().map(|name| Some(name.as_str())).collect(),
+            false => named.iter().map(|name| Some(name.as_str())).collect(),
         };
         let choices = product(&self.set)?;
         if inputs.len() * self.designs.len() * machines.len() * choices.len() > MOST_POINTS {
@@ -154,6 +156,7 @@ impl SweepFile {
             }
         }
         check_names(&points)?;
+        let points = under_hypervisor(points, simulation, hints.as_ref())?;
         if let Some(hints) = hints.as_ref().filter(|_| !points.iter().any(Point::takes_hints)) {
             return Err(first_pass::untaken(&format!("hints = \"{}\"", hints.file)));
         }
@@ -241,6 +244,22 @@ impl SweepFile {
         }
         Ok(inputs)
     }
+}
+
+/// The points under the hypervisors of their machines, all of them or none.
+fn under_hypervisor(
+    points: Vec<Point>,
+    simulation: Simulation,
+    hints: Option<&Trained>,
+) -> Result<Vec<Point>, Error> {
+    let runs = points.iter().map(Point::guest_run).collect::<Result<Vec<_>, _>>()?;
+    let additions = hypervisor::additions(&runs, simulation.fidelity);
+    if additions.iter().all(Vec::is_empty) {
+        return Ok(points);
+    }
+    let entered = points.iter().zip(&additions).map(|(point, sets)| point.with_sets(sets, simulation, hints));
+    // Where one cannot be in a guest none is.
+    Ok(entered.collect::<Result<Vec<_>, _>>().unwrap_or(points))
 }
 
 /// Refuses two designs of one name: nothing in the results would tell their runs apart.

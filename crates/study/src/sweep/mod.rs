@@ -19,12 +19,12 @@ pub use store::{KEPT, Store, kept, pack};
 pub use table::table;
 pub use word::InputWord;
 
-use crate::designs::Changes;
+use crate::designs::{Changes, Job};
 use crate::own_policy::OwnPolicy;
 use crate::run::{self, InputResult};
 use crate::simulation::{Settings, Simulation, Trained};
 use crate::words::shell_join;
-use crate::{Error, Progress, mix};
+use crate::{Error, Progress, hypervisor, mix};
 use std::sync::{Mutex, PoisonError};
 use terrace_report::{Column, Columns, RunRecord, caveats};
 use terrace_sim::Fidelity;
@@ -198,6 +198,8 @@ impl Sweep {
                 let mut record = runs.swap_remove(found);
                 let alone = self.compare_with_alone(point, &mut record, settings);
                 record.design.clone_from(&point.design);
+                let remark = |job: Job| hypervisor::remark(&job.design.design, self.simulation.fidelity);
+                record.notes.extend(point.job().ok().and_then(remark));
                 finished(point, alone.map(|()| record));
                 continue;
             }

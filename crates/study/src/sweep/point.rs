@@ -3,6 +3,7 @@
 use super::word::InputWord;
 use crate::designs::{Job, Setting};
 use crate::first_pass;
+use crate::hypervisor::GuestRun;
 use crate::keeping::short_name;
 use crate::own_policy::OwnPolicy;
 use crate::simulation::{Simulation, Trained};
@@ -60,22 +61,46 @@ impl Point {
             id: String::new(),
             identity: String::new(),
         };
-        let resolved = point.resolve()?.design;
-        point.design.clone_from(&resolved.design.name);
+        point.identify(simulation, hints)?;
+        Ok(point)
+    }
+
+    /// What puts it under the hypervisor of its machine depends on this.
+    pub(super) fn guest_run(&self) -> Result<GuestRun, Error> {
+        let design = self.resolve()?.design.design;
+        Ok(GuestRun { design, sets: self.sets.clone(), is_resized: false })
+    }
+
+    /// The point with more parameters, which its values do not show.
+    pub(super) fn with_sets(
+        &self,
+        sets: &[(&str, &str)],
+        simulation: Simulation,
+        hints: Option<&Trained>,
+    ) -> Result<Point, Error> {
+        let mut point = self.clone();
+        point.sets.extend(sets.iter().map(|(key, value)| Setting::of_all(*key, *value)));
+        point.identify(simulation, hints)?;
+        Ok(point)
+    }
+
+    fn identify(&mut self, simulation: Simulation, hints: Option<&Trained>) -> Result<(), Error> {
+        let resolved = self.resolve()?.design;
+        self.design.clone_from(&resolved.design.name);
         // What is simulated, not how it was asked for: another file with the same parameters is the same run.
         let mut identity = format!("terrace {}\n", env!("CARGO_PKG_VERSION"));
-        let _ = writeln!(identity, "{}", point.input.identity()?);
+        let _ = writeln!(identity, "{}", self.input.identity()?);
         let _ = writeln!(identity, "{} {}", resolved.design.name, simulation.to_words().join(" "));
-        point.takes_hints = first_pass::takes_hints(&resolved.design);
-        if let Some(hints) = hints.filter(|_| point.takes_hints) {
+        self.takes_hints = first_pass::takes_hints(&resolved.design);
+        if let Some(hints) = hints.filter(|_| self.takes_hints) {
             let _ = writeln!(identity, "hints {}", hints.id());
         }
         for parameter in &resolved.parameters {
             let _ = writeln!(identity, "{}={}", parameter.key, parameter.value);
         }
-        point.id = short_name(&identity);
-        point.identity = identity;
-        Ok(point)
+        self.id = short_name(&identity);
+        self.identity = identity;
+        Ok(())
     }
 
     /// The same run under this policy in place of the design's.

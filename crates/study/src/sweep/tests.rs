@@ -432,3 +432,36 @@ set = { "core.count" = [2, 4] }
     let error = Sweep::parse(&text.replace("stencil", "nosuch"), "mixes.toml").unwrap_err().to_string();
     assert!(error.contains("nosuch"), "{error}");
 }
+
+#[test]
+fn points_on_a_guest_are_under_its_hypervisor_all_alike() {
+    let folder = tempfile::tempdir().unwrap();
+    let machine = folder.path().join("guest.toml");
+    std::fs::write(&machine, "kind = \"machine\"\nextends = \"zen4-cxl\"\n[hypervisor]\npages = \"4k\"\n")
+        .unwrap();
+    let sweep = |designs: &str, more: &str| {
+        let text = format!(
+            "designs = [{designs}]\nmachines = [{machine:?}]\nworkloads = [\"gups,bytes=1MiB,updates=1000\"]\n{more}"
+        );
+        Sweep::parse(&text, "guest.toml").unwrap()
+    };
+    let having = |sweep: &Sweep, line: &str| {
+        sweep.points().iter().filter(|point| point.identity().lines().any(|own| own == line)).count()
+    };
+    let plain = sweep("\"native-4k\", \"native-thp\"", "");
+    assert_eq!(having(&plain, "translation.nested.host=4k"), 2);
+    assert_eq!(having(&plain, "os.memory.aging.kind=builds"), 2);
+    let sized = sweep("\"native-4k\"", "[set]\n\"tier.dram.capacity\" = [\"1 GiB\", \"2 GiB\"]\n");
+    assert_eq!(having(&sized, "translation.nested.host=4k"), 2);
+    assert_eq!(
+        having(&sized, "os.memory.aging.kind=builds"),
+        0,
+        "no run has another history than the others"
+    );
+    let outside = sweep("\"native-4k\", \"vbi-full\"", "");
+    assert_eq!(having(&outside, "translation.nested.host=4k"), 0, "all of them, or none");
+    let (notes, ran) = (Mutex::new(Vec::new()), outside.groups(&[0], 1));
+    outside.run(&ran, &Silent, &|_, outcome| notes.lock().unwrap().extend(outcome.unwrap().notes));
+    let notes = notes.into_inner().unwrap().join("\n");
+    assert!(notes.contains("as if there were no hypervisor"), "{notes}");
+}

@@ -20,7 +20,7 @@ use crate::run;
 use crate::simulation::{Settings, Simulation, Trained};
 use crate::tiers::Prices;
 use crate::words::shell_join;
-use crate::{Error, Progress, first_pass, intervals, record, tiers};
+use crate::{Error, Progress, first_pass, hypervisor, intervals, record, tiers};
 use space::Space;
 use terrace_model::Bytes;
 use terrace_report::{RunRecord, SpeedUp, Uncertainty};
@@ -81,7 +81,19 @@ impl Tune {
     /// # Errors
     /// What does not exist or contradicts itself.
     pub fn check(&self) -> Result<(), Error> {
-        self.checked().map(|_| ())
+        self.under_hypervisor()?.checked().map(|_| ())
+    }
+
+    /// The search on a machine that is a guest, where the policy can be in one.
+    fn under_hypervisor(&self) -> Result<Tune, Error> {
+        let words = [self.policy.as_str(), "first-touch", tiers::ALL_FAST];
+        let (machine, fidelity) = (Some(defaults::MACHINE), self.simulation.fidelity);
+        let without = self.changes_without_policy();
+        let known = without.sets.len();
+        let entered = hypervisor::under_with_resized_tiers(&without, words, machine, fidelity)?;
+        let mut changes = self.changes.clone();
+        changes.sets.extend(entered.sets.into_iter().skip(known));
+        Ok(Tune { changes, ..self.clone() })
     }
 
     /// Searches on `input`, then tries the best setting on `others`: names and inputs. Where there are none, a built-in
@@ -95,11 +107,12 @@ impl Tune {
         others: Vec<(String, Input)>,
         progress: &dyn Progress,
     ) -> Result<Tuned, Error> {
-        let (space, all_fast, prices) = self.checked()?;
+        let asked = &self.under_hypervisor()?;
+        let (space, all_fast, prices) = asked.checked()?;
         let folder = tempfile::tempdir().map_err(Error::Folder)?;
         let (input, trouble) = record::once(input, folder.path(), progress)?;
         let settings = Settings { hints: self.hints.clone(), ..Settings::new(self.simulation, progress) };
-        let tuning = Tuning { asked: self, settings: &settings, prices, all_fast, space };
+        let tuning = Tuning { asked, settings: &settings, prices, all_fast, space };
         Ok(Tuned { trouble, ..tuning.search(&input, others)? })
     }
 
@@ -139,11 +152,16 @@ impl Tune {
 const AT_ONCE: usize = 4;
 /// A change of the objective that is none.
 const NO_MATTER: f64 = 0.002;
+/// Steps of one parameter alone that are taken from the best setting of the search.
+const MOST_MOVES: usize = 8;
 /// Other seeds of a workload that stand in for inputs to check on.
 const CHECK_SEEDS: u64 = 2;
 
 /// A setting: a value per dimension.
 type Setting = Vec<f64>;
+
+/// A setting that is better than another one, where there is one, with its run.
+type Better = Option<(Setting, Trial)>;
 
 /// The search, checked.
 struct Tuning<'a> {
@@ -225,7 +243,7 @@ impl Tuning<'_> {
         let default = default.map_err(|reason| Error::failed(format!("{}: {reason}", self.asked.policy)))?;
         let (best_setting, best, refused) = self.optimise(&ground, &defaults, &default)?;
         let (best_setting, best) = self.simplify(&ground, &defaults, best_setting, best)?;
-        let parameters = self.sensitivity(&ground, &defaults, &best_setting, &best)?;
+        let (best_setting, best, parameters) = self.settle(&ground, &defaults, best_setting, best)?;
         let checked = self.check(input, checks, &defaults, &best_setting)?;
         let scale = self.asked.simulation.scale;
         let first_touch = tiers::with_share(
@@ -242,7 +260,9 @@ impl Tuning<'_> {
         let gain = 1.0 - after / before;
         let spread = self.spread(&ground, [&defaults, &best_setting], [&default, &best])?;
         let mut remarks = self.remarks(&best_setting, &best, gain, &parameters, &checked, &ground);
+        let mut is_recommended = true;
         if spread.is_some_and(|spread| spread.low <= 1.0) {
+            is_recommended = false;
             remarks.insert(
                 0,
                 "No clear gain: assumed constants and seeds move the two settings by more than what parts them."
@@ -252,6 +272,7 @@ impl Tuning<'_> {
         // With a goal other than run time the two are not to be compared by their slowdown.
         let in_time = self.asked.slowdown.is_none();
         if in_time && first_touch.is_some_and(|still| still <= best.slowdown() + NO_MATTER) {
+            is_recommended = false;
             remarks.insert(
                 0,
                 "It does not pay: first-touch, which moves nothing, is as fast or faster here.".to_owned(),
@@ -276,6 +297,7 @@ impl Tuning<'_> {
             seed: self.asked.seed,
             refused,
             remarks,
+            is_recommended,
             default: result(&default, before),
             tuned: result(&best, after),
             gain,
@@ -303,14 +325,34 @@ impl Tuning<'_> {
         }
     }
 
-    /// One parameter at a time around the best setting.
+    /// The best setting with what each parameter does around it. Where one of them alone is better, that is the best
+    /// setting from there on.
+    fn settle(
+        &self,
+        ground: &Ground<'_>,
+        defaults: &Setting,
+        mut best_setting: Setting,
+        mut best: Trial,
+    ) -> Result<(Setting, Trial, Vec<TunedParameter>), Error> {
+        for _ in 0..MOST_MOVES {
+            let (parameters, better) = self.sensitivity(ground, defaults, &best_setting, &best)?;
+            match better {
+                Some(better) => (best_setting, best) = better,
+                None => return Ok((best_setting, best, parameters)),
+            }
+        }
+        let (parameters, _) = self.sensitivity(ground, defaults, &best_setting, &best)?;
+        Ok((best_setting, best, parameters))
+    }
+
+    /// One parameter at a time around the best setting, and the best of these where it is better by what matters.
     fn sensitivity(
         &self,
         ground: &Ground<'_>,
         defaults: &Setting,
         best_setting: &Setting,
         best: &Trial,
-    ) -> Result<Vec<TunedParameter>, Error> {
+    ) -> Result<(Vec<TunedParameter>, Better), Error> {
         let dimensions = &self.space.dimensions;
         let mut beside: Vec<(usize, f64)> = Vec::new();
         for (at, dimension) in dimensions.iter().enumerate() {
@@ -338,8 +380,17 @@ impl Tuning<'_> {
                 sensitivity: Vec::new(),
             })
             .collect();
-        for ((at, value), trial) in beside.into_iter().zip(trials) {
-            let change = trial.ok().map(|trial| self.objective(&trial) / from - 1.0);
+        let mut better: Better = None;
+        for (((at, value), trial), setting) in beside.into_iter().zip(trials).zip(tried) {
+            let trial = trial.ok();
+            let change = trial.as_ref().map(|trial| self.objective(trial) / from - 1.0);
+            if let (Some(change), Some(trial)) = (change, trial) {
+                let least =
+                    better.as_ref().map_or(-NO_MATTER, |(_, least)| self.objective(least) / from - 1.0);
+                if change < least {
+                    better = Some((setting, trial));
+                }
+            }
             answers[at].sensitivity.push(Sensitivity { value: dimensions[at].text(value), change });
         }
         // What matters most first.
@@ -347,7 +398,7 @@ impl Tuning<'_> {
             answer.sensitivity.iter().filter_map(|one| one.change).map(f64::abs).fold(0.0, f64::max)
         };
         answers.sort_by(|a, b| most(b).total_cmp(&most(a)));
-        Ok(answers)
+        Ok((answers, better))
     }
 
     /// The setting on inputs that it was not tuned on.

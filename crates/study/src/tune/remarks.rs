@@ -4,8 +4,9 @@ use super::result::{CheckResult, TunedParameter};
 use super::{Ground, NO_MATTER, Setting, Tuning};
 use crate::bench::Trial;
 use crate::figures::{self, tenth};
-use crate::partial;
 use crate::periods::{self, FEW_PERIODS};
+use crate::{hypervisor, partial};
+use terrace_sim::Fidelity;
 
 impl Tuning<'_> {
     pub(super) fn remarks(
@@ -18,6 +19,8 @@ impl Tuning<'_> {
         ground: &Ground<'_>,
     ) -> Vec<String> {
         let mut remarks = partial::remarks(&best.record.notes);
+        let guest = hypervisor::remark_with_resized_tiers(&self.all_fast.design.design, Fidelity::Full);
+        remarks.extend(guest.map(|what| format!("Guest: {what}.")));
         let job = self.job(setting, ground.resident).ok();
         let period = job.and_then(|job| periods::longest_period(&job.design.design, self.settings));
         let seconds = best.record.seconds_simulated;
@@ -42,7 +45,7 @@ impl Tuning<'_> {
         let better = parameters.iter().flat_map(|p| p.sensitivity.iter().map(move |one| (p, one)));
         let better =
             better.filter_map(|(p, one)| Some((p, one, one.change?))).min_by(|a, b| a.2.total_cmp(&b.2));
-        if let Some((parameter, one, change)) = better.filter(|(_, _, change)| *change < -0.005) {
+        if let Some((parameter, one, change)) = better.filter(|(_, _, change)| *change < -NO_MATTER) {
             remarks.push(format!(
                 "Not at its end: {}={} alone saves another {}; more --runs may find more.",
                 parameter.name,

@@ -47,6 +47,8 @@ pub struct Tuned {
     pub checks: Vec<CheckResult>,
     /// What to know before the setting is relied upon, one sentence each.
     pub remarks: Vec<String>,
+    /// The setting is clearly faster than the defaults, and the policy with it than one that moves nothing.
+    pub is_recommended: bool,
     /// The options that set it, as a shell takes them.
     pub command: String,
     /// How the recorded program ended, if not well.

@@ -93,6 +93,7 @@ impl Tuned {
         if self.command.is_empty() {
             return out + "\nNothing that was tried is better than the defaults.\n";
         }
-        out + &format!("\nUse it: {}\n", self.command)
+        let use_it = if self.is_recommended { "Use it" } else { "Not recommended; to try it" };
+        out + &format!("\n{use_it}: {}\n", self.command)
     }
 }

@@ -46,3 +46,20 @@ fn what_the_preset_is_known_by_does_not_hold_here() {
     assert!(!here.ledger.is_vouched_for("translation.walkers"), "{:#?}", here.ledger);
     assert!(here.ledger.is_vouched_for("os.fault_cost"));
 }
+
+#[test]
+fn a_shootdown_that_took_no_time_is_no_measurement() {
+    let mut measured = zen5();
+    measured.protect_beside =
+        Some(Spread { low: measured.protect_alone.median - 1.0, ..measured.protect_alone });
+    let text = write(&measured, &base_of("zen5-turin"), "2026-11-23");
+    assert!(!text.contains("\nshootdown ="), "{text}");
+    let ledger = resolve(&measured, "zen5-turin").design.ledger;
+    let about = |entries: &[String]| entries.iter().any(|entry| entry.starts_with("os.costs.shootdown:"));
+    assert!(!about(&ledger.cited) && about(&ledger.assumed), "{:?}", ledger.assumed);
+    assert!(
+        !ledger.spread.iter().any(|entry| entry.starts_with("os.costs.shootdown ")),
+        "{:?}",
+        ledger.spread
+    );
+}

@@ -35,7 +35,30 @@ fn way(name: &str, gain: f64, gain_interval: Option<[f64; 2]>, bloat: f64) -> Wa
 
 fn verdict(ways: &[WayResult]) -> Verdict {
     let base = way("4k", 0.0, None, 0.0);
-    Verdict::of(&[std::slice::from_ref(&base), ways].concat(), &[], &BOUNDS)
+    Verdict::of(&[std::slice::from_ref(&base), ways].concat(), &[], &BOUNDS, None)
+}
+
+#[test]
+fn what_the_recording_left_no_place_for_is_no_reason_to_leave_huge_pages_off() {
+    let ways = [way("4k", 0.0, None, 0.0), way("thp", 0.0, None, 0.0), way("2m", 0.5, None, 0.15)];
+    let found = Verdict::of(&ways, &[], &BOUNDS, Some(0.95));
+    assert!(found.is_undecided && found.way.is_none(), "{found:?}");
+    assert!(
+        found.advice.starts_with("Undecided: as it was recorded, transparent huge pages find no place in 95"),
+        "{found:?}"
+    );
+    assert!(found.reason.contains("GLIBC_TUNABLES=glibc.malloc.hugetlb=1"), "{found:?}");
+    assert!(found.reason.contains("terrace check -- PROGRAM"), "{found:?}");
+    assert!(found.reason.contains("2m makes the run 50.0% faster, but holds 15.0% more memory"), "{found:?}");
+    // Where the program takes its memory as it always would, they do not pay.
+    let found = Verdict::of(&ways, &[], &BOUNDS, None);
+    assert!(!found.is_undecided, "{found:?}");
+    assert!(found.advice.contains("transparent ones do not pay, and 2m costs too much memory"), "{found:?}");
+    // A way that is right is recommended, and what the others could do is said beside it.
+    let fits = [ways[0].clone(), ways[1].clone(), way("2m", 0.5, None, 0.05)];
+    let found = Verdict::of(&fits, &[], &BOUNDS, Some(0.95));
+    assert_eq!(found.way.as_deref(), Some("2m"));
+    assert!(found.reason.contains("GLIBC_TUNABLES=glibc.malloc.hugetlb=1"), "{found:?}");
 }
 
 #[test]
