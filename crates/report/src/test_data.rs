@@ -159,6 +159,7 @@ pub(crate) fn coherence() -> Comparison {
     for (name, value, unit) in [
         ("os.shootdowns.count", 4, Unit::Count),
         ("os.shootdowns.time", 400, Unit::Nanoseconds),
+        ("os.shootdowns.munmap.time", 400, Unit::Nanoseconds),
         ("translation_coherence.messages.invalidations", 9, Unit::Count),
         ("translation_coherence.messages.back_invalidations", 2, Unit::Count),
     ] {

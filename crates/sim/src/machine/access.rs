@@ -64,8 +64,9 @@ impl<const F: u8> Site<'_, F> {
         Ok(timeline(start, translated, served))
     }
 
-    /// An access was ready at a time, and no miss register was free until it was looked up beyond L1. Dispatch stands still meanwhile: what lies behind a miss that cannot be
-    /// sent is mostly misses too, and requests must not reach shared devices far ahead of the other cores' clocks.
+    /// An access was ready at a time, and no miss register was free until it was looked up beyond L1. Dispatch stands still
+    /// meanwhile: what lies behind a miss that cannot be sent is mostly misses too, and requests must not reach shared
+    /// devices far ahead of the other cores' clocks.
     #[inline(always)]
     pub(super) fn wait_for_register(&mut self, ready: Time, served: Served) {
         if served.cache_start > ready {

@@ -1,7 +1,5 @@
 //! Memory that is full: whose it is, and which keys of a design give it more.
 
-use super::paging::{Os, OsError, PlacementState};
-
 /// The owner of the memory that an operating system manages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryOf {
@@ -34,24 +32,13 @@ impl MemoryOf {
         }
     }
 
-    fn every_tier(self) -> &'static str {
+    /// All memory that it has, in words.
+    pub(super) fn every_tier(self) -> &'static str {
         match self {
             MemoryOf::Machine => "every tier",
             MemoryOf::Hypervisor => "every tier of the machine",
             MemoryOf::Guest => "the guest's memory",
             MemoryOf::GuestOfTiers => "every tier of the guest",
         }
-    }
-}
-
-impl Os {
-    /// The error of memory that is full: a tier, or all that the placement allows.
-    pub fn out_of_memory(&self, tier: Option<usize>) -> OsError {
-        let tiers = match (&self.placement[0], tier) {
-            (_, Some(tier)) => self.tiers[tier].name.clone(),
-            (PlacementState::Only(tier), None) => self.tiers[*tier].name.clone(),
-            _ => self.whose.every_tier().to_owned(),
-        };
-        OsError::OutOfMemory { resident: self.resident.iter().sum::<u64>() >> 8, tiers, whose: self.whose }
     }
 }

@@ -353,6 +353,16 @@ impl Os {
         Ok(())
     }
 
+    /// The error of memory that is full: a tier, or all that the placement allows.
+    pub fn out_of_memory(&self, tier: Option<usize>) -> OsError {
+        let tiers = match (&self.placement[0], tier) {
+            (_, Some(tier)) => self.tiers[tier].name.clone(),
+            (PlacementState::Only(tier), None) => self.tiers[*tier].name.clone(),
+            _ => self.whose.every_tier().to_owned(),
+        };
+        OsError::OutOfMemory { resident: self.resident.iter().sum::<u64>() >> 8, tiers, whose: self.whose }
+    }
+
     pub(super) fn release_page(&mut self, size: PageSize, pte: Pte) {
         self.release_frames(pte.frame(), size);
     }

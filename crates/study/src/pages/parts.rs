@@ -93,7 +93,7 @@ pub struct SizedRegion {
     /// Untouched bytes in these places.
     pub bloat_bytes: u64,
     /// The region's share of the cycles with base pages that the size saves by shorter waits for translation and less time
-    /// in faults; absent where the size did not run.
+    /// in faults; absent where the size did not run, and where no place of the region can be mapped by it.
     pub saved_share: Option<f64>,
     /// Run time with base pages over that with so much less, less 1: as a gain of the whole run.
     pub gain: Option<f64>,
@@ -121,12 +121,14 @@ pub(super) fn weigh(
             let places = [(part.mappable_2m, part.bloat_2m), (part.mappable_1g, part.bloat_1g)];
             let sizes = [PageSize::Huge, PageSize::Giant].map(|size| {
                 let which = size.index() - 1;
+                // What was measured with it everywhere is of other pages than it would have.
+                let saved = saved[which].as_ref().filter(|_| places[which].0 > 0).map(|saved| saved[at]);
                 SizedRegion {
                     size: size.name(),
                     mappable_bytes: places[which].0,
                     bloat_bytes: places[which].1,
-                    saved_share: saved[which].as_ref().map(|saved| saved[at]),
-                    gain: saved[which].as_ref().map(|saved| gain_of(saved[at])),
+                    saved_share: saved,
+                    gain: saved.map(gain_of),
                 }
             });
             let touched = part.resident.iter().sum();

@@ -23,9 +23,9 @@ pub(super) fn tuned(input: Input) -> Input {
 
 /// How the input was recorded.
 pub(super) struct Recording {
-    /// Its memory may be in other pieces than with huge pages turned on.
+    /// The program was not asked to take memory as it does where huge pages are turned on.
     may_be_tuned: bool,
-    /// It was recorded for this question, with the setting.
+    /// Recorded for this question, with the setting.
     was_tuned: bool,
 }
 
