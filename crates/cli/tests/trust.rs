@@ -13,8 +13,20 @@ const SHOWN: &[(&str, &[&str])] = &[
     ("lists everything that `terrace run`", &["scenario integrity", "scenario torture"]),
     ("`restore` puts things back", &["live/src/journal/tests.rs what_was_set_is_put_back"]),
     (
-        "No other command changes anything, `doctor` included",
+        "No other command changes a setting of the system, `doctor` included",
         &["live/tests/facts.rs this_machine_is_found_out_without_a_change"],
+    ),
+    (
+        "pause a running engine where you ask for it",
+        &["cli/tests/live.rs a_run_can_be_watched_paused_and_read_about"],
+    ),
+    ("`libterrace.so` grows the pool of 1 GiB pages", &["scenario arena-giant"]),
+    (
+        "What others write are files of yours",
+        &[
+            "cli/tests/calibrate.rs a_calibrated_machine_is_here",
+            "recorder/src/opencl/plugin.rs what_others_could_replace_is_not_loaded",
+        ],
     ),
     ("| where pages lie |", &["scenario verify-self", "scenario move", "scenario integrity"]),
     ("| which pages are in compressed swap", &["scenario pageout", "scenario killed-swap"]),
