@@ -78,8 +78,8 @@ mod tests {
         assert!(of("virtual-4k", &[bytes])[0].starts_with("translation.hatric has no effect"));
         let said = of("virtual-hatric", &[("translation.hatric.ranges", "split")]);
         assert!(said[0].starts_with("translation.hatric.ranges has no effect"), "{said:?}");
-        let pool =
-            |bytes| of("virtual-hatric", &[("tier.0.capacity", "64 MiB"), ("host.policy.free_pool", bytes)]);
+        let fast = [("tier.0.capacity", "64 MiB"), ("os.reserved", "0 B")];
+        let pool = |bytes| of("virtual-hatric", &[fast[0], fast[1], ("host.policy.free_pool", bytes)]);
         assert_eq!(pool("63 MiB"), [""; 0]);
         assert!(pool("64 MiB")[0].starts_with("host.policy.free_pool is 64 MiB"), "{:?}", pool("64 MiB"));
     }

@@ -239,10 +239,9 @@ fn each_program_has_its_virtual_machine() {
     design.host = Some(HostParameters { pages: only(PageSize::Base), ..HostParameters::default() });
     let parts = [by_hand("short", &reader(0, 2)), by_hand("long", &reader(0, 2000))];
     let mixed = run_mix(&design, parts, Options::default());
-    let repeats = of(&mixed, "short", "repeats");
-    assert!(repeats > 3.0);
-    assert_eq!(count(&mixed, "vm.0.programs") as f64, repeats, "each repetition is a program of the first");
-    assert_eq!(count(&mixed, "vm.1.programs"), 0, "begun before the region");
+    assert!(of(&mixed, "short", "repeats") > 3.0);
+    // However often it is repeated, and although it began before the region.
+    assert_eq!(counts(&mixed, ["vm.0.programs", "vm.1.programs"]), [1, 1]);
 }
 
 #[test]

@@ -120,7 +120,7 @@ fn an_input_that_cannot_be_read_fails_its_own_runs() {
 /// A machine file of a guest with this much fast memory.
 fn guest(folder: &std::path::Path) -> String {
     let file = folder.join("guest.toml");
-    let text = "kind = \"machine\"\nextends = \"zen4-cxl\"\n[[tier]]\nname = \"dram\"\ncapacity = \"1 GiB\"\n\
+    let text = "kind = \"machine\"\nextends = \"zen4-cxl\"\n[[tier]]\nname = \"dram\"\ncapacity = \"2 GiB\"\n\
                 [hypervisor]\npages = \"4k\"\n";
     std::fs::write(&file, text).unwrap();
     file.display().to_string()

@@ -451,7 +451,7 @@ fn points_on_a_guest_are_under_its_hypervisor_all_alike() {
     let plain = sweep("\"native-4k\", \"native-thp\"", "");
     assert_eq!(having(&plain, "translation.nested.host=4k"), 2);
     assert_eq!(having(&plain, "os.memory.aging.kind=builds"), 2);
-    let sized = sweep("\"native-4k\"", "[set]\n\"tier.dram.capacity\" = [\"1 GiB\", \"2 GiB\"]\n");
+    let sized = sweep("\"native-4k\"", "[set]\n\"tier.dram.capacity\" = [\"2 GiB\", \"3 GiB\"]\n");
     assert_eq!(having(&sized, "translation.nested.host=4k"), 2);
     assert_eq!(
         having(&sized, "os.memory.aging.kind=builds"),
