@@ -151,7 +151,8 @@ fn in_a_guest_all_shares_and_the_bound_have_one_history_of_memory() {
     let found = policies(shares.machine(&machine).set(SMALL_CACHE.0, SMALL_CACHE.1));
     let time = |name: &str| found.runs.iter().find(|run| run.design == name).unwrap().seconds_simulated;
     let whole = time("first-touch@100%") / time("all-fast");
-    assert!((whole - 1.0).abs() < 1e-3, "all of it fast is the bound: {whole}");
+    // Frames have other numbers in a larger tier, and so other banks and sets.
+    assert!((whole - 1.0).abs() < 0.03, "all of it fast is the bound: {whole}");
     assert!(
         found.runs.iter().all(|run| run.stats.integer("walk.host_refs") > 0),
         "all of them are under the hypervisor"
