@@ -46,7 +46,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "helped", machine: "two", run: writes::helped },
     Scenario { name: "track-accesses", machine: "two", run: policies::track_accesses },
     Scenario { name: "exec", machine: "two", run: exec::run },
-    Scenario { name: "sampled", machine: "two", run: sampled::run },
+    Scenario { name: "sampled", machine: "quick", run: sampled::run },
     Scenario { name: "pageout", machine: "two", run: swap::page_out },
     Scenario { name: "watch", machine: "two", run: watch::run },
     Scenario { name: "calibrate", machine: "two", run: calibrate::run },
