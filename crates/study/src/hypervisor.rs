@@ -138,7 +138,8 @@ pub fn remark_with_resized_tiers(design: &Design, fidelity: Fidelity) -> Option<
     let aging = match &design.os.memory.aging {
         Aging::None => "No other program used memory before, in any of the runs".to_owned(),
         _ => format!(
-            "Tiers of different sizes aged, as --set asks, so that the runs differ in what memory went through too;              --set {AGING}=none makes that the same"
+            "Tiers of different sizes aged, as --set asks, so that the runs differ in what memory went through too; \
+             --set {AGING}=none makes that the same"
         ),
     };
     remark_with(design, fidelity, &aging)

@@ -91,9 +91,9 @@ impl CoreModel for InOrder {
         self.stores.push(start, translated, cache_start, cache_end, done);
     }
 
-    fn in_flight(&self) -> impl Iterator<Item = Timeline> {
+    fn in_flight(&self) -> impl Iterator<Item = &Timeline> {
         let (newer, older) = self.results.split_at(self.at);
-        older.iter().chain(newer).copied()
+        older.iter().chain(newer)
     }
 
     fn loads_done(&self, clock: &Clock) -> Time {

@@ -232,10 +232,12 @@ impl CoreModel for Interval {
         self.stores.push(start, translated, cache_start, cache_end, done);
     }
 
-    fn in_flight(&self) -> impl Iterator<Item = Timeline> {
-        let mask = self.in_flight.len() - 1;
-        (0..self.tail.wrapping_sub(self.head))
-            .map(move |at| self.in_flight[self.head.wrapping_add(at) & mask].timeline)
+    #[inline]
+    fn in_flight(&self) -> impl Iterator<Item = &Timeline> {
+        let head = self.head & (self.in_flight.len() - 1);
+        let count = self.tail.wrapping_sub(self.head);
+        let (wrapped, from_head) = self.in_flight.split_at(head);
+        from_head.iter().chain(wrapped).take(count).map(|load| &load.timeline)
     }
 
     fn loads_done(&self, clock: &Clock) -> Time {

@@ -81,7 +81,7 @@ pub trait CoreModel: Clone + Debug + Sized {
     fn store(&mut self, clock: &mut Clock, timeline: Timeline);
 
     /// Loads that may not be done yet, the oldest first. Those that nobody can wait for may be missing.
-    fn in_flight(&self) -> impl Iterator<Item = Timeline>;
+    fn in_flight(&self) -> impl Iterator<Item = &Timeline>;
 
     /// When all loads issued so far are done: what a program that answers with what it has read waits for.
     fn loads_done(&self, clock: &Clock) -> Time;
@@ -95,11 +95,16 @@ const LOOKED_AT: usize = 32;
 
 /// What holds a miss register that is free at `free`, as far as loads in flight tell: the load that is done then, or the
 /// walk of the oldest. Waiting for the register is blamed on the parts of that: after a long walk a load takes it later.
-pub(super) fn holder(in_flight: impl Iterator<Item = Timeline>, now: Time, free: Time) -> Option<Timeline> {
+#[inline]
+pub(super) fn holder<'a>(
+    in_flight: impl Iterator<Item = &'a Timeline>,
+    now: Time,
+    free: Time,
+) -> Option<Timeline> {
     let mut walking = None;
     for (at, load) in in_flight.filter(|load| load.done > now).take(LOOKED_AT).enumerate() {
         if load.done == free {
-            return Some(load);
+            return Some(*load);
         }
         if at == 0 && load.start < free && free <= load.translated {
             walking = Some(load.translation());

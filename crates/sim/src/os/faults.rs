@@ -198,9 +198,9 @@ impl Os {
         addr: VirtAddr,
         leaf: &Leaf,
     ) -> Result<Option<Fault>, OsError> {
-        self.counters.copy_on_write_faults += 1;
         let old = leaf.pte.frame();
         if !self.shared.contains_key(&old.0) {
+            self.counters.copy_on_write_faults += 1;
             let own = leaf.pte.with_copy_on_write(false).dirtied();
             self.put(space, leaf, addr, own);
             // The page's first owner may be gone.
@@ -213,18 +213,17 @@ impl Os {
         let Some(Block { frame, .. }) = self.place(space, page - start, leaf.size, owner) else {
             if leaf.size == PageSize::Base {
                 if self.take_back_zeroing(space) {
-                    self.counters.copy_on_write_faults -= 1;
                     return self.break_sharing(space, addr, leaf);
                 }
                 return Err(self.out_of_memory(None));
             }
             // No block of that size: only the base page that is written gets a copy.
             self.counters.huge_fallbacks += 1;
-            self.counters.copy_on_write_faults -= 1;
             self.split(space, page, leaf, PageSize::Base)?;
             let base = self.table(space).find(addr).ok_or_else(|| self.out_of_memory(None))?;
             return self.break_sharing(space, addr, &base);
         };
+        self.counters.copy_on_write_faults += 1;
         self.release_frames(old, leaf.size);
         self.resident[leaf.size.index()] += leaf.size.base_pages();
         self.note_peak();
