@@ -4,10 +4,14 @@ mod common;
 use common::{stderr, stdout, terrace};
 
 /// Touches 32 MiB, so that the two ways differ in their page faults by thousands.
-const TOUCH: &str = "b = bytearray(32 << 20)\nfor i in range(0, len(b), 4096): b[i] = 1";
+const TOUCH: &str = "#include <stdlib.h>\nint main(void) {\n    volatile char *b = malloc(32 << 20);\n    \
+    for (int at = 0; at < 32 << 20; at += 4096) b[at] = 1;\n}\n";
 
 /// Takes and frees 400 KB of the heap five hundred times.
-const SHRINK: &str = "for i in range(500):\n    b = [bytes(100000) for _ in range(4)]\n    del b";
+const SHRINK: &str = "#include <stdlib.h>\nint main(void) {\n    for (int i = 0; i < 500; i++) {\n        \
+    volatile char *b[4];\n        for (int j = 0; j < 4; j++) {\n            b[j] = malloc(100000);\n            \
+    for (int at = 0; at < 100000; at += 1024) b[j][at] = 1;\n        }\n        \
+    for (int j = 0; j < 4; j++) free((void *)b[j]);\n    }\n}\n";
 
 #[test]
 fn a_program_is_run_both_ways_and_predicted() {
@@ -15,18 +19,21 @@ fn a_program_is_run_both_ways_and_predicted() {
     let check = |arguments: &[&str]| {
         let mut command = terrace();
         command.env("XDG_DATA_HOME", home.path()).args(["check", "--pairs", "2"]).args(arguments);
-        // Each run of Python lays its tables out by another random number, and its heap shrinks otherwise then.
-        command.env("PYTHONHASHSEED", "0");
         command
     };
     let message = stderr(&mut check(&["--", "true"]), 2);
     assert!(message.contains("run `terrace calibrate` first"), "{message}");
     stderr(terrace().env("XDG_DATA_HOME", home.path()).args(["calibrate", "--tiny"]), 0);
 
-    let text = stdout(&mut check(&["--json", "-", "--", "python3", "-c", TOUCH]));
+    let program = |name: &str, text: &str| {
+        let path = home.path().join(name);
+        common::compile(&path, text, &["-O1"]);
+        path.into_os_string().into_string().unwrap()
+    };
+    let text = stdout(&mut check(&["--json", "-", "--", &program("touch", TOUCH)]));
     let result: serde_json::Value = serde_json::from_str(&text).unwrap();
     let number = |path: &str| result.pointer(path).and_then(serde_json::Value::as_f64).unwrap();
-    assert_eq!((result["pairs"].as_u64(), result["program"].as_str()), (Some(2), Some("python3")));
+    assert_eq!((result["pairs"].as_u64(), result["program"].as_str()), (Some(2), Some("touch")));
     // 32 MiB are 8,192 base pages, or 16 huge ones.
     assert!(number("/base/faults") > number("/huge/faults") + 3000.0, "{text}");
     assert!(number("/base/predicted_faults") > number("/huge/predicted_faults") + 3000.0, "{text}");
@@ -44,7 +51,7 @@ fn a_program_is_run_both_ways_and_predicted() {
 
     // What the allocator returns to the system and takes again depends on its setting for huge pages: a heap that
     // shrinks at each step faults nine times as often where it does so by small pages.
-    let text = stdout(&mut check(&["--json", "-", "--", "python3", "-c", SHRINK]));
+    let text = stdout(&mut check(&["--json", "-", "--", &program("shrink", SHRINK)]));
     let result: serde_json::Value = serde_json::from_str(&text).unwrap();
     for way in ["base", "huge"] {
         let of = |what: &str| result[way][what].as_f64().unwrap();

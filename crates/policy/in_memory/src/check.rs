@@ -1,8 +1,8 @@
 //! What must hold after every step.
 
 use super::{Holder, InMemory};
-use std::collections::BTreeMap;
-use terrace_model::PageSize;
+use std::collections::BTreeSet;
+use terrace_model::{PageId, PageRange, PageSize};
 
 impl InMemory {
     /// Checks that no page is lost, doubled or mixed up, and that no tier holds more than it can.
@@ -10,7 +10,9 @@ impl InMemory {
     /// # Errors
     /// The first thing that is wrong, in words.
     pub fn check(&self) -> Result<(), String> {
-        let mut held: BTreeMap<u64, u64> = BTreeMap::new();
+        // For each frame of each tier, whether a page was seen that it backs.
+        let mut held: Vec<Vec<bool>> =
+            self.frames.iter().map(|frames| vec![false; frames.count() as usize]).collect();
         let mut end = terrace_seam::PageId::default();
         for (&name, page) in &self.pages {
             if name < end {
@@ -33,7 +35,8 @@ impl InMemory {
                     let content = frames.content(frame);
                     return Err(format!("{:?}: its frame holds {content:?}", name.plus(at)));
                 }
-                if held.insert(frame, 1).is_some() {
+                let seen = &mut held[page.tier.index()][(frame - frames.base) as usize];
+                if std::mem::replace(seen, true) {
                     return Err(format!("frame {frame:#x} backs two pages"));
                 }
             }
@@ -41,17 +44,17 @@ impl InMemory {
                 return Err(format!("{name:?} is held by an order that is over"));
             }
         }
-        if let Some(lost) = self.stored.iter().find(|page| self.find(**page).is_none()) {
+        if let Some(lost) = self.first_of(&self.stored, false) {
             return Err(format!("{lost:?} was stored to and is not mapped"));
         }
-        if let Some(doubled) = self.zeros.iter().find(|page| self.find(**page).is_some()) {
+        if let Some(doubled) = self.first_of(&self.zeros, true) {
             return Err(format!("{doubled:?} reads as zeros and is mapped"));
         }
         for (at, frames) in self.frames.iter().enumerate() {
             let mut free = 0;
-            for (frame, holder, _) in frames.all() {
+            for ((frame, holder, _), held) in frames.all().zip(&held[at]) {
                 free += u64::from(matches!(holder, Holder::Free { .. }));
-                let orphan = matches!(holder, Holder::Page(_)) && !held.contains_key(&frame.0);
+                let orphan = matches!(holder, Holder::Page(_)) && !held;
                 let in_flight = matches!(holder, Holder::Reserved(_) | Holder::OtherInFlight(_));
                 let stale = in_flight && self.next_landing().is_none();
                 if orphan || stale {
@@ -64,5 +67,17 @@ impl InMemory {
             }
         }
         Ok(())
+    }
+
+    /// The first of `names` that is mapped, or that is not, as `mapped` says.
+    fn first_of(&self, names: &BTreeSet<PageId>, mapped: bool) -> Option<PageId> {
+        let mut pages = self.pages.iter().map(|(&first, page)| PageRange::of(first, page.size));
+        let mut range = pages.next();
+        names.iter().copied().find(|&name| {
+            while range.is_some_and(|range| PageId { space: range.first.space, vpn: range.end() } <= name) {
+                range = pages.next();
+            }
+            range.is_some_and(|range| range.contains(name)) == mapped
+        })
     }
 }

@@ -295,14 +295,17 @@ fn the_embedded_claims_read_and_their_designs_resolve() {
     let claims = embedded().unwrap();
     let library = Library::embedded();
     let mut ids = std::collections::HashSet::new();
+    let mut known = std::collections::HashSet::new();
     for claim in &claims {
         assert!(ids.insert(&claim.id), "two claims are called {}", claim.id);
         let runs = claim.runs();
         assert!(!runs.is_empty(), "{} runs nothing", claim.id);
         for run in runs {
             assert!(!run.workload.contains('{'), "{}: {}", claim.id, run.workload);
-            let resolved = library.design(&run.design, Some(&run.machine), &run.sets);
-            resolved.unwrap_or_else(|error| panic!("{}: {error}", claim.id));
+            if known.insert((run.design.clone(), run.machine.clone(), run.sets.clone())) {
+                let resolved = library.design(&run.design, Some(&run.machine), &run.sets);
+                resolved.unwrap_or_else(|error| panic!("{}: {error}", claim.id));
+            }
         }
         if let Some(Published::List(list)) = &claim.published {
             let points = claim.keys(claim.expression.metrics()[0].0).len();
