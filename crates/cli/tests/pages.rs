@@ -237,7 +237,7 @@ fn each_way_is_shown_with_each_tlb_of_the_user_s() {
     let run = |more: &[&str]| {
         let mut command = terrace();
         command.args(["advise", "--pages", "--no-intervals", "--policies", "thp"]);
-        command.args(["--machine", "skylake-6140", "--workload", "gups,bytes=64MiB,updates=1e5"]).args(more);
+        command.args(["--machine", "skylake-6140", "--workload", "gups,bytes=64MiB,updates=3e4"]).args(more);
         command
     };
     let tlbs = ["--tlb", "spot", "--tlb", own, "--tlb", "zen5-turin", "--tlb", "rmm", "--tlb", "colt"];
@@ -289,7 +289,7 @@ fn copied_pages_of_files_are_no_region_s_and_the_sum_is_whole() {
     ];
     // Nearly all of the second is before its region of interest: copies are of the whole run.
     let programs = [
-        "slab,bytes=64MiB,keys=2e5,preload=0,reads=0.5,requests=60e3",
+        "slab,bytes=64MiB,keys=2e5,preload=0,reads=0.5,requests=30e3",
         "slab,bytes=64MiB,keys=2e5,preload=1,reads=0.5,requests=1e3",
     ];
     let run = |program: &str| {

@@ -185,7 +185,8 @@ fn others(parameter: &ParameterInfo, value: &str) -> Vec<String> {
     let mut others: Vec<String> = match parameter.kind {
         Kind::Switch => vec![(value != "true").to_string()],
         Kind::Choice => parameter.choices.iter().map(|choice| choice.name.clone()).collect(),
-        _ => [0.5, 2.0, 0.1, 10.0, 0.001].into_iter().filter_map(scaled).collect(),
+        // The more a value differs, the likelier it shows at once.
+        _ => [0.001, 10.0, 0.1, 2.0, 0.5].into_iter().filter_map(scaled).collect(),
     };
     others.extend(parameter.range.iter().flat_map(|range| [range.low.clone(), range.high.clone()]));
     others.retain(|other| other != value);

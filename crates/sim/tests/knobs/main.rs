@@ -34,7 +34,8 @@ fn others(parameter: &ParameterInfo, value: &str) -> Vec<String> {
     let mut others: Vec<String> = match parameter.kind {
         Kind::Switch => vec![(value != "true").to_string()],
         Kind::Choice => parameter.choices.iter().map(|choice| choice.name.clone()).collect(),
-        _ => [2.0, 0.5, 4.0, 0.25, 16.0, 0.0625].into_iter().filter_map(scaled).collect(),
+        // The more a value differs, the likelier it shows at once.
+        _ => [16.0, 0.0625, 4.0, 0.25, 2.0, 0.5].into_iter().filter_map(scaled).collect(),
     };
     let ends = parameter.range.iter().flat_map(|range| [range.low.clone(), range.high.clone()]);
     others.extend(ends.filter(|end| !end.contains(" or ")));

@@ -35,7 +35,7 @@ enum Command {
     Giant,
     /// Tries what the unit's sandbox must not permit
     Denied,
-    /// Switches every processor's address space each millisecond
+    /// Switches every processor's address space every other millisecond
     Ticker,
     /// Allocates memory, writes it and ends
     Touch(targets::touch::Touch),

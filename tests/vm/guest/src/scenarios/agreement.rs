@@ -5,7 +5,7 @@
 //! too. The end is when this share has not been below the floor in [`LOOKS`] looks in a row, one a second; the least of them
 //! is reported. The pattern: all memory is touched once and lies in the slow tier (Thermostat: in the fast one); then a
 //! quarter of it is used every 10 ms, and after some seconds another quarter. In the simulator bits are cleared with a
-//! flush; in the virtual machine the ticker switches address spaces each millisecond, which has the same effect.
+//! flush; in the virtual machine the ticker switches address spaces every other millisecond, which has the same effect.
 //!
 //! The simulator runs on the host, before the virtual machine starts, since the emulated processor would take minutes for
 //! it. What it found is a file in the first file system.
