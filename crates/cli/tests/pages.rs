@@ -23,7 +23,7 @@ fn a_program_that_allocates_and_frees_wants_huge_pages() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("memset");
     let text = "#include <stdlib.h>\n#include <string.h>\nint main(void) {\n    for (int i = 0; i < 3; i++) {\n        \
-        char *p = malloc(72 << 20);\n        memset(p, i, 72 << 20);\n        __asm__ volatile(\"\" ::\"r\"(p) : \
+        char *p = malloc(36 << 20);\n        memset(p, i, 36 << 20);\n        __asm__ volatile(\"\" ::\"r\"(p) : \
         \"memory\");\n        free(p);\n    }\n}\n";
     common::compile(&program, text, &["-O2"]);
     let trace = folder.path().join("memset.trace");
@@ -289,7 +289,7 @@ fn copied_pages_of_files_are_no_region_s_and_the_sum_is_whole() {
     ];
     // Nearly all of the second is before its region of interest: copies are of the whole run.
     let programs = [
-        "slab,bytes=64MiB,keys=2e5,preload=0,reads=0.5,requests=30e3",
+        "slab,bytes=64MiB,keys=2e5,preload=0,reads=0.5,requests=60e3",
         "slab,bytes=64MiB,keys=2e5,preload=1,reads=0.5,requests=1e3",
     ];
     let run = |program: &str| {
