@@ -37,12 +37,12 @@ impl Totals {
         let mut instructions = 0;
         for core in &engine.machine.cores {
             blame.add(&core.pipeline.blame);
-            instructions += core.pipeline.instructions;
+            instructions += core.pipeline.program_instructions();
         }
         let groups = engine.machine.groups.iter().map(|(_, cores, _)| {
             let pipelines = engine.machine.cores[cores.clone()].iter().map(|core| &core.pipeline);
             pipelines.fold((Time::ZERO, 0), |(busy, instructions), pipeline| {
-                (busy + pipeline.blame.total(), instructions + pipeline.instructions)
+                (busy + pipeline.blame.total(), instructions + pipeline.program_instructions())
             })
         });
         let groups = groups.collect();
