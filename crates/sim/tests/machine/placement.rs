@@ -130,11 +130,18 @@ fn a_full_bound_tier_ends_the_run_with_a_clear_message() {
         assert!(matches!(error, SimError::Os(_)), "{error:?}");
         let message = error.to_string();
         for part in
-            ["out of memory", "2 MiB are resident", "pcm is full", "tier.<name>.capacity", "os.placement"]
+            ["out of memory: 2 MiB are resident", "pcm is full", "tier.<name>.capacity", "os.placement"]
         {
             assert!(message.contains(part), "{part}: {message}");
         }
     }
+}
+
+#[test]
+fn less_than_a_mebibyte_that_is_resident_is_not_said_to_be_none() {
+    let design = with_placement(tiers(2000, 128), bind("pcm"));
+    let error = run_with(&design, &mut touch(1000, PageSize::Base).source(), Default::default()).unwrap_err();
+    assert!(error.to_string().contains("out of memory: 512 KiB are resident and pcm is full"), "{error}");
 }
 
 #[test]
