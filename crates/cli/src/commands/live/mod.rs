@@ -190,9 +190,7 @@ impl LiveOptions {
                 tracing::warn!(socket = %socket.display(), %error, "`terrace top` will not find this run");
                 None
             }
-            Err(error) => {
-                return Err(Failure::usage(format!("cannot listen at {}: {error}", socket.display())));
-            }
+            Err(error) => return Err(Failure::usage(error.to_string())),
         };
         if let Some(address) = server.as_ref().and_then(Server::metrics) {
             progress::note(&format!("metrics: http://{address}/metrics"));
