@@ -7,6 +7,7 @@ mod text;
 
 use crate::Error;
 use serde::Serialize;
+pub use set::{OF_LIVE_RUN, is_of_live_run};
 use set::{Run, Set, tell_apart};
 use std::collections::BTreeMap;
 use std::fmt;
