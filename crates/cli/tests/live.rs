@@ -218,7 +218,8 @@ fn of_two_places_the_one_where_nobody_can_listen_is_named() {
     let address = taken.local_addr().unwrap().to_string();
     let run = ["run", "--policy", "first-touch", "--metrics", &address, "--", "true"];
     let message = stderr(terrace().args(run), 2);
-    assert!(message.contains("address of the metrics") && message.contains("--metrics"), "{message}");
+    let said = format!("cannot listen at {address}, the address of the metrics: ");
+    assert!(message.contains(&said) && !message.contains(".sock"), "{message}");
 }
 
 #[test]

@@ -329,6 +329,44 @@ fn copied_pages_of_files_are_no_region_s_and_the_sum_is_whole() {
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
 }
 
+/// A recording that begins once the program has touched its memory.
+fn late(folder: &Path) -> PathBuf {
+    let path = folder.join("late.trace");
+    let header = Header { program: "late".to_owned(), origin: "recorded".to_owned(), ..Header::default() };
+    let writer = TraceWriter::create(&path, &header).unwrap();
+    let mut trace = Recording { writer, builder: BatchBuilder::new(StreamId(0)), sequence: 0, after: 0 };
+    let (agent, forked_from, name) = (Agent::Cpu, None, String::new());
+    trace.event(Event::Spawn { process: 0, thread: 0, agent, forked_from, os_id: 0, name });
+    let (range, kind) = (AddressRange::new(INDEX, 256 * MIB), MapKind::Anonymous);
+    trace.event(Event::Map { range, kind, protection: Protection::READ_WRITE, name: String::new() });
+    trace.event(Event::Resident { start: INDEX, bitmap: vec![u64::MAX; 1024] });
+    let mut random = 1u64;
+    for _ in 0..100_000 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        trace.access((INDEX + (random >> 33) % (256 * MIB)) & !7);
+    }
+    trace.event(Event::Exit { process_ends: true });
+    trace.flush();
+    trace.writer.finish().unwrap();
+    path
+}
+
+#[test]
+fn faults_that_a_recording_does_not_have_cost_nobody_knows_what() {
+    let folder = tempfile::tempdir().unwrap();
+    let (document, text) = both(&mut advising(&late(folder.path()), &[]));
+    for way in ["4k", "2m", "1g"] {
+        assert_eq!(find(&document, "ways", way)["figures"]["fault_latency"], Value::Null, "{way}");
+    }
+    let reason = document["verdict"]["reason"].as_str().unwrap();
+    assert!(reason.contains("What its page faults cost is not known: the input has none."), "{reason}");
+    let remarks = document["remarks"].as_array().unwrap();
+    assert!(
+        remarks.iter().any(|remark| remark.as_str().unwrap().starts_with("Faults: none are in this input"))
+    );
+    assert!(!text.contains("0.0/0.0/0.0") && !text.contains("0.00") && !text.contains(" 0 us"), "{text}");
+}
+
 #[test]
 fn huge_pages_stay_off_where_they_do_not_pay() {
     let small = ["--workload", "stream,bytes=1 MiB"];

@@ -56,7 +56,8 @@ pub fn caveats(runs: &[RunRecord], width: usize) -> String {
     for run in runs {
         if run.scale > 1 {
             say(format!(
-                "Scaled down by {}: footprints, capacities, TLB reach and periods are divided by it.",
+                "Scaled down by {0}: capacities, TLB reach and periods are divided by it; the input is as it came, so its \
+                 footprint has to be 1/{0} of the real one.",
                 run.scale
             ));
         }

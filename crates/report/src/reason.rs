@@ -9,6 +9,8 @@ const SMALLEST: f64 = 0.005;
 const NAMED: usize = 2;
 /// Components of such a share are named too.
 const LARGE: f64 = 0.02;
+/// What the components that are not named save together.
+const ELSEWHERE: &str = "elsewhere";
 /// Difference between cycles saved and time saved from which on the sentence says so.
 const APART: f64 = 0.02;
 
@@ -54,21 +56,22 @@ impl<'a> Savings<'a> {
     /// where no cycle is saved.
     pub(crate) fn saved(&self) -> Option<String> {
         let total = self.total();
-        let whole = format!("it saves {} of {}'s cycles{}", whole(total), self.from.design, self.idle());
-        (total >= SMALLEST).then(|| whole + &self.shares(1.0) + &self.in_time(total))
+        let (saved, parts) = self.shares(1.0);
+        let whole = format!("it saves {saved} of {}'s cycles{}{parts}", self.from.design, self.idle());
+        (total >= SMALLEST).then(|| whole + &self.in_time(total))
     }
 
     /// The sentence for a run that takes longer: `kv spends 25% more cycles than native-4k: 27% in waiting for memory`.
     pub(crate) fn spent(&self) -> Option<String> {
         let total = -self.total();
+        let (spent, parts) = self.shares(-1.0);
         let whole = format!(
-            "{} spends {} more cycles than {}{}",
+            "{} spends {spent} more cycles than {}{}{parts}",
             self.to.design,
-            whole(total),
             self.from.design,
             self.idle()
         );
-        (total >= SMALLEST).then(|| whole + &self.shares(-1.0) + &self.in_time(-total))
+        (total >= SMALLEST).then(|| whole + &self.in_time(-total))
     }
 
     /// What to say where cores without work are among what is counted, which the tables of busy cycles leave out.
@@ -83,44 +86,56 @@ impl<'a> Savings<'a> {
         (*saved >= SMALLEST).then(|| (component_label(name), *saved))
     }
 
-    /// The parts of the whole: those with its sign, then those against it, then what is left, so that the numbers add up.
-    fn shares(&self, sign: f64) -> String {
+    /// The whole, and its parts: those with its sign, then those against it, then what is left. The numbers add up as they
+    /// are printed: in whole percents, or in tenths where whole ones would not.
+    fn shares(&self, sign: f64) -> (String, String) {
+        let total = self.total() * sign;
         let mut parts: Vec<(&str, f64)> =
             self.parts.iter().map(|(name, saved)| (component_label(name), saved * sign)).collect();
         parts.sort_by(|a, b| b.1.total_cmp(&a.1));
-        let named = |(at, part): &(usize, &(&str, f64))| {
+        let named = |(at, part): &(usize, (&str, f64))| {
             part.1.abs() >= SMALLEST && (*at < NAMED || part.1.abs() >= LARGE)
         };
-        let side = |parts: &mut dyn Iterator<Item = &(&str, f64)>| -> Vec<(String, i64)> {
-            let parts = parts.enumerate().filter(named);
-            parts.map(|(_, (name, share))| ((*name).to_owned(), points(share.abs()))).collect()
+        let with = parts.iter().copied().filter(|part| part.1 > 0.0).enumerate().filter(named);
+        let against = parts.iter().rev().copied().filter(|part| part.1 < 0.0).enumerate().filter(named);
+        let mut parts: Vec<(&str, f64)> = with.chain(against).map(|(_, part)| part).collect();
+        if parts.is_empty() {
+            return (whole(total), ", a little in each part".to_owned());
+        }
+        let rest = total - parts.iter().map(|(_, share)| share).sum::<f64>();
+        parts.push((ELSEWHERE, rest));
+        let named_rest = if rest.abs() >= SMALLEST { points(rest) } else { 0 };
+        let mut rounded: Vec<i64> = parts.iter().map(|(_, share)| points(*share)).collect();
+        *rounded.last_mut().expect("the rest is a part") = named_rest;
+        let adds_up = rounded.iter().sum::<i64>() == points(total);
+        let text = |units: i64| match adds_up {
+            true => format!("{}%", units.abs()),
+            false => format!("{}.{}%", units.abs() / 10, units.abs() % 10),
         };
-        let mut with = side(&mut parts.iter().filter(|part| part.1 > 0.0));
-        let mut against = side(&mut parts.iter().rev().filter(|part| part.1 < 0.0));
-        if with.is_empty() && against.is_empty() {
-            return ", a little in each part".to_owned();
-        }
-        let sum = |parts: &[(String, i64)]| parts.iter().map(|(_, share)| share).sum::<i64>();
-        let rest = points(self.total() * sign) - sum(&with) + sum(&against);
-        if rest != 0 {
-            let side = if rest > 0 { &mut with } else { &mut against };
-            side.push(("elsewhere".to_owned(), rest.abs()));
-        }
-        let list = |parts: &[(String, i64)], more: &str| {
-            let place = |name: &str| if name == "elsewhere" { name.to_owned() } else { format!("in {name}") };
-            let texts: Vec<String> =
-                parts.iter().map(|(name, share)| format!("{share}%{more} {}", place(name))).collect();
-            texts.join(", ")
+        let sum = match adds_up {
+            true => points(total),
+            false => {
+                rounded = tenths(&parts.iter().map(|(_, share)| *share).collect::<Vec<_>>());
+                rounded.iter().sum()
+            }
         };
         let (less, more) = if sign > 0.0 { ("", " more") } else { (" more", " less") };
-        let mut text = String::new();
-        if !with.is_empty() {
-            text += &format!(": {}", list(&with, less));
+        let list = |side: i64, more: &str| {
+            let of_side = parts.iter().zip(&rounded).filter(|(_, units)| units.signum() == side);
+            let texts = of_side.map(|((name, _), units)| match *name {
+                ELSEWHERE => format!("{}{more} {name}", text(*units)),
+                _ => format!("{}{more} in {name}", text(*units)),
+            });
+            texts.collect::<Vec<_>>().join(", ")
+        };
+        let mut of_parts = String::new();
+        for (side, more, begin) in [(1, less, ": "), (-1, more, ", against ")] {
+            let list = list(side, more);
+            if !list.is_empty() {
+                of_parts += &format!("{begin}{list}");
+            }
         }
-        if !against.is_empty() {
-            text += &format!(", against {}", list(&against, more));
-        }
-        text
+        (text(sum), of_parts)
     }
 
     /// What to add where the time changed by another share than the cycles: cores waited for each other, which nobody
@@ -133,6 +148,19 @@ impl<'a> Savings<'a> {
         let how = if time_saved < 0.0 { "longer" } else { "shorter" };
         format!("; its time is {} {how}, as cores work side by side in another way", whole(time_saved.abs()))
     }
+}
+
+/// Shares in tenths of a percent that add up to the tenths of their sum: those whose rounding loses most are rounded up.
+fn tenths(shares: &[f64]) -> Vec<i64> {
+    let exact: Vec<f64> = shares.iter().map(|share| share * 1000.0).collect();
+    let mut units: Vec<i64> = exact.iter().map(|share| share.floor() as i64).collect();
+    let missing = exact.iter().sum::<f64>().round() as i64 - units.iter().sum::<i64>();
+    let mut by_remainder: Vec<usize> = (0..exact.len()).collect();
+    by_remainder.sort_by(|&a, &b| (exact[b] - exact[b].floor()).total_cmp(&(exact[a] - exact[a].floor())));
+    for &at in by_remainder.iter().take(missing.max(0) as usize) {
+        units[at] += 1;
+    }
+    units
 }
 
 /// A share in percents, rounded as its parts are.
@@ -190,6 +218,58 @@ mod tests {
             "c spends 26% more cycles than a: 25% more in waiting for memory, 1% more in the operating system"
         );
         assert_eq!(back.saved(), None);
+    }
+
+    /// Whole percents of 2.6, 1.5 and 0.2 would be 3, 2 and a rest of -1 of 4 which nobody spent.
+    #[test]
+    fn rounding_is_no_part_of_the_whole() {
+        let base = run("a", [50_000, 40_000, 8_000, 2_000]);
+        let other = run("b", [47_430, 38_490, 7_770, 2_000]);
+        assert_eq!(
+            Savings::new(&base, &other).unwrap().saved().unwrap(),
+            "it saves 4.3% of a's cycles: 2.6% in address translation, 1.5% in waiting for memory, 0.2% elsewhere"
+        );
+        let slower = run("c", [52_570, 41_510, 8_230, 2_000]);
+        assert_eq!(
+            Savings::new(&base, &slower).unwrap().spent().unwrap(),
+            "c spends 4.3% more cycles than a: 2.6% more in address translation, 1.5% more in waiting for memory, \
+             0.2% more elsewhere"
+        );
+    }
+
+    #[test]
+    fn what_is_printed_adds_up_and_has_the_sign_of_what_happened() {
+        let base = run("a", [25_000, 25_000, 25_000, 25_000]);
+        let mut printed_tenths = 0;
+        for step in 0_u64..5000 {
+            let part = |at: u64| 25_000 + (step * (at * 7 + 3) * 131) % 4000 - 2600;
+            let other = run("b", [part(1), part(2), part(3), part(4)]);
+            let savings = Savings::new(&base, &other).unwrap();
+            let sign = if savings.total() < 0.0 { -1.0 } else { 1.0 };
+            let Some(text) = savings.saved().or_else(|| savings.spent()) else { continue };
+            let text = text.split("; its time").next().unwrap();
+            let numbers = |text: &str| -> i64 {
+                let words =
+                    text.split_whitespace().filter_map(|word| word.trim_end_matches(',').strip_suffix('%'));
+                words.map(|word| (word.parse::<f64>().unwrap() * 10.0).round() as i64).sum()
+            };
+            let Some((whole, parts)) = text.split_once(": ") else { continue };
+            let (with, against) = parts.split_once("against ").unwrap_or((parts, ""));
+            assert_eq!(numbers(whole), numbers(with) - numbers(against), "{text}");
+            printed_tenths += i32::from(text.contains('.'));
+            let named = |name: &str| {
+                ["translation", "memory", "system", "idle"].iter().any(|part| name.contains(part))
+            };
+            for part in with.split(", ").filter(|part| named(part)) {
+                let at = ["translation", "memory", "system", "idle"]
+                    .iter()
+                    .position(|name| part.contains(name))
+                    .unwrap();
+                assert!(savings.parts[at].1 * sign > 0.0, "{text}");
+            }
+            assert!(text.matches("elsewhere").count() <= 1, "{text}");
+        }
+        assert!(printed_tenths > 100, "{printed_tenths}");
     }
 
     #[test]

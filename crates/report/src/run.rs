@@ -230,7 +230,7 @@ pub(crate) fn component_label(name: &str) -> &str {
     match name {
         "base" => "computing",
         "translation" => "address translation",
-        "cache" => "cache hits beyond the first level",
+        "cache" => "cache look-ups",
         "memory" => "waiting for memory",
         "os" => "the operating system",
         "idle" => "idle cores",

@@ -367,9 +367,10 @@ fn join(designs: &[String], results: Vec<InputResult>) -> (terrace_report::Compa
 /// What the constants of each machine rest on, once for each.
 fn ledgers<'a>(designs: impl Iterator<Item = &'a terrace_sim::design::Resolved>) -> Vec<MachineLedger> {
     let mut found: Vec<MachineLedger> = Vec::new();
-    for design in designs.map(|resolved| &resolved.design) {
+    for resolved in designs {
+        let design = &resolved.design;
         if found.iter().all(|one| one.name != design.machine) {
-            let ledger = design.ledger.clone();
+            let ledger = resolved.ledger.clone();
             found.push(MachineLedger {
                 name: design.machine.clone(),
                 cited: ledger.cited,

@@ -4,6 +4,7 @@ use crate::field::text_of;
 use crate::set::{Kind, RunRow};
 use crate::{answers, kept};
 use serde_json::Value;
+use terrace_study::difference::{OF_LIVE_RUN, is_of_live_run};
 
 /// The newest shape of a document of runs that the page knows.
 const NEWEST_SCHEMA: u64 = 2;
@@ -19,14 +20,16 @@ pub struct Summary {
     pub runs: Vec<RunRow>,
 }
 
-/// Reads the text of a file. None where it is JSON of something else.
+/// Reads the text of a file, which the user may have named. None where it is JSON of something else.
 ///
 /// # Errors
 /// A text that is no JSON, results of a newer version, runs that lack what every run has: in words.
-pub fn read(text: &str) -> Result<Option<Summary>, String> {
+pub fn read(text: &str, is_named: bool) -> Result<Option<Summary>, String> {
     let document =
         kept::read(text).map_err(|error| format!("{error}; the file is damaged, or still being written"))?;
-    let Some(kind) = kind(&document) else { return Ok(None) };
+    let Some(kind) = kind(&document) else {
+        return if is_named && is_of_live_run(&document) { Err(OF_LIVE_RUN.to_owned()) } else { Ok(None) };
+    };
     let schema = document.get("schema").and_then(Value::as_u64).unwrap_or_default();
     if schema > NEWEST_SCHEMA {
         return Err(format!(
@@ -104,7 +107,7 @@ mod tests {
     fn a_comparison_in_short() {
         let document = json!({ "schema": 2, "runs": [run()], "title": "t", "command": "c", "tool_version": "0.1.0",
                     "host": { "date": "2026-11-24" } });
-        let summary = read(&document.to_string()).unwrap().unwrap();
+        let summary = read(&document.to_string(), false).unwrap().unwrap();
         assert_eq!((summary.kind, summary.title.as_str()), (Kind::Results, "t"));
         assert_eq!((summary.command.as_str(), summary.date.as_str()), ("c", "2026-11-24"));
         let row = &summary.runs[0];
@@ -115,23 +118,23 @@ mod tests {
         assert_eq!((row.seconds, row.slowdown, row.accesses), (Some(0.5), Some(0.25), Some(10)));
         // A document of schema 1.
         let old = json!({ "schema": 1, "runs": [], "date": "2026-01-01" });
-        assert_eq!(read(&old.to_string()).unwrap().unwrap().date, "2026-01-01");
+        assert_eq!(read(&old.to_string(), false).unwrap().unwrap().date, "2026-01-01");
     }
 
     #[test]
     fn a_live_run_has_no_simulated_time() {
         let mut live = run();
         (live["seconds_simulated"], live["accesses"]) = (json!(0.0), json!(0));
-        let summary = read(&json!({ "schema": 2, "runs": [live] }).to_string()).unwrap().unwrap();
+        let summary = read(&json!({ "schema": 2, "runs": [live] }).to_string(), false).unwrap().unwrap();
         assert_eq!((summary.runs[0].seconds, summary.runs[0].accesses), (None, None));
     }
 
     #[test]
     fn other_json_is_no_concern_of_ours_and_damage_is_named() {
         for text in ["{}", "[]", "3", "{\"runs\": 3}", "{\"schema\": 1, \"claims\": []}"] {
-            assert_eq!(read(text), Ok(None), "{text}");
+            assert_eq!(read(text, false), Ok(None), "{text}");
         }
-        let message = |text: &str| read(text).unwrap_err();
+        let message = |text: &str| read(text, false).unwrap_err();
         assert!(message("{\"schema\": 2, \"runs\": [").contains("damaged, or still being written"));
         assert!(message("").contains("line 1"));
         assert!(message("{\"schema\": 3, \"runs\": []}").contains("newer than 2"));

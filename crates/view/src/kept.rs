@@ -38,7 +38,7 @@ const KEPT: [&str; 26] = [
 ];
 
 /// Members of which it is known alone that they are there, and whether they are objects.
-const NOTICED: [&str; 3] = ["regions", "stats", "uncertainty"];
+const NOTICED: [&str; 5] = ["choices", "regions", "statistics", "stats", "uncertainty"];
 
 /// Most values that a document's summary is made of: a hundred thousand runs with all that is said of each.
 const MOST_VALUES: usize = 1 << 20;

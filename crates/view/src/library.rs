@@ -118,7 +118,7 @@ impl Library {
             }
             _ => {
                 fs::read_to_string(path).map_err(|error| format!("{}: {error}", set.path)).and_then(|text| {
-                    match document::read(&text) {
+                    match document::read(&text, false) {
                         Ok(Some(_)) => Ok(text),
                         Ok(None) => Err(format!("{}: no longer results of Terrace", set.path)),
                         Err(message) => Err(format!("{}: {message}", set.path)),
@@ -173,7 +173,7 @@ fn read(candidate: &Candidate, id: u32, is_named: bool) -> Content {
         Ok(text) => text,
         Err(error) => return Content::Problem(error.to_string()),
     };
-    match document::read(&text) {
+    match document::read(&text, is_named) {
         Ok(Some(document::Summary { kind, title, command, tool_version, date, runs })) => {
             Content::Set(Set { id, path, kind, title, command, tool_version, date, modified, runs })
         }

@@ -98,6 +98,12 @@ fn what_is_damaged_is_named_and_the_rest_is_shown() {
     assert!(message("foreign").contains("no results of Terrace"));
     assert!(message("newer").contains("schema 99 is newer"));
     assert!(message("bytes").contains("UTF-8"), "{}", message("bytes"));
+    // What a live run wrote for programs is Terrace's, though the page cannot show it.
+    let live =
+        r#"{"policy":"thp","parameters":{},"choices":[],"accesses":"none","statistics":{},"notes":[]}"#;
+    let live = Library::open(vec![write(folder.path(), "live.json", live)]).unwrap();
+    let said = &live.catalog().problems[0].message;
+    assert!(said.contains("one live run") && said.contains("--report DIR"), "{said}");
     // A file that is named is reported whatever its name is.
     let other = write(folder.path(), "x.json", "{}");
     assert_eq!(Library::open(vec![other]).unwrap().catalog().problems.len(), 1);

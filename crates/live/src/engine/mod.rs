@@ -445,7 +445,14 @@ impl Engine {
         for (name, stat) in report.stats.iter() {
             stats.insert(format!("policy.own.{name}"), stat.clone());
         }
-        (stats, report.notes)
+        let dry = self.world.is_dry_run().then(|| {
+            format!(
+                "dry run: {} pieces of orders were not carried out, those that were ordered again among them; policy.own.* is \
+                 what the policy counts where it takes its orders for carried out",
+                stats.integer("live.planned")
+            )
+        });
+        (stats, report.notes.into_iter().chain(dry).collect())
     }
 
     /// Ends the work: what was set up is taken down.

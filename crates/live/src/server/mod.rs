@@ -67,7 +67,7 @@ impl Server {
         let stop = Arc::new(AtomicBool::new(false));
         let bind = |address| TcpListener::bind(address).map_err(|error| no_metrics(address, &error));
         let tcp = metrics.map(bind).transpose()?;
-        let unix = private(socket)?;
+        let unix = private(socket).map_err(|error| no_socket(socket, &error))?;
         let metrics = tcp.as_ref().map(TcpListener::local_addr).transpose()?;
         let mut server = Server { socket: socket.to_owned(), metrics: None, stop: stop.clone() };
         let service = Service { board, control: Some(control.clone()), stop };
@@ -99,10 +99,15 @@ impl Drop for Server {
 /// Why metrics cannot be served there, and what helps.
 fn no_metrics(address: SocketAddr, error: &io::Error) -> io::Error {
     let what = format!(
-        "{error}: this is about {address}, the address of the metrics; choose another with --metrics (port 0 is any \
+        "cannot listen at {address}, the address of the metrics: {error}; choose another with --metrics (port 0 is any \
          that is free)"
     );
     io::Error::new(error.kind(), what)
+}
+
+/// Why the status cannot be served there.
+fn no_socket(socket: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot listen at {}: {error}", socket.display()))
 }
 
 fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {

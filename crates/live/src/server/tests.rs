@@ -139,7 +139,10 @@ fn a_socket_in_no_folder_makes_none() {
     let bench = Bench::new();
     let folder = bench.folder.path().join("none");
     let started = Server::start(&folder.join("x.sock"), None, bench.board.clone(), &bench.control);
-    assert_eq!(started.unwrap_err().kind(), io::ErrorKind::NotFound);
+    let error = started.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    let path = folder.join("x.sock").display().to_string();
+    assert!(error.to_string().starts_with(&format!("cannot listen at {path}: ")), "{error}");
     assert!(!folder.exists());
 }
 
@@ -147,10 +150,16 @@ fn a_socket_in_no_folder_makes_none() {
 fn an_address_of_metrics_that_is_taken_is_said_to_be_that() {
     let bench = Bench::new();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = Some(taken.local_addr().unwrap());
-    let error = Server::start(&bench.socket(), address, bench.board.clone(), &bench.control).unwrap_err();
+    let address = taken.local_addr().unwrap();
+    let error =
+        Server::start(&bench.socket(), Some(address), bench.board.clone(), &bench.control).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
-    assert!(error.to_string().contains("choose another with --metrics"), "{error}");
+    let error = error.to_string();
+    assert!(
+        error.starts_with(&format!("cannot listen at {address}, the address of the metrics: ")),
+        "{error}"
+    );
+    assert!(error.contains("choose another with --metrics") && !error.contains(".sock"), "{error}");
 }
 
 #[test]

@@ -206,16 +206,8 @@ fn targets_that_end_before_the_first_look_end_the_engine() {
 
 // --- Whatever is ordered ---
 
-#[test]
-fn a_dry_run_says_which_pages_would_go_where_and_moves_none() {
-    let (kernel, _, fast, slow) = halves([1000, 1000], 8, &[]);
-    let facts = Facts::discover(&kernel);
-    let options = world::Options { dry_run: true, workers: 1, ..world::Options::default() };
-    let mut world =
-        World::new(Arc::new(kernel.clone()), facts.tiers.clone(), facts.capabilities(), &options).unwrap();
-    let pid = *kernel.machine().processes.keys().next().unwrap();
-    let space = world.adopt(pid).unwrap();
-    assert_eq!(space, fast.space);
+/// What is logged meanwhile.
+fn logged(work: impl FnOnce()) -> String {
     let log = Log::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt()
@@ -225,13 +217,82 @@ fn a_dry_run_says_which_pages_would_go_where_and_moves_none() {
         .with_level(false)
         .with_ansi(false)
         .finish();
-    tracing::subscriber::with_default(subscriber, || {
+    tracing::subscriber::with_default(subscriber, work);
+    let text = log.0.lock().unwrap().clone();
+    String::from_utf8(text).unwrap()
+}
+
+fn dry_world(kernel: &Simulated) -> World {
+    let facts = Facts::discover(kernel);
+    let options = world::Options { dry_run: true, workers: 1, ..world::Options::default() };
+    World::new(Arc::new(kernel.clone()), facts.tiers.clone(), facts.capabilities(), &options).unwrap()
+}
+
+#[test]
+fn a_dry_run_says_which_pages_would_be_joined_and_joins_none() {
+    let (kernel, ..) = halves([2000, 2000], 8, &[]);
+    let pid = *kernel.machine().processes.keys().next().unwrap();
+    let first = {
+        let mut machine = kernel.machine();
+        let first = machine.map(pid, 1024);
+        machine.fill(pid, first..first + 512, PageSize::Base, 0);
+        machine.fill(pid, first + 512..first + 800, PageSize::Base, 0);
+        first
+    };
+    let mut world = dry_world(&kernel);
+    let space = world.adopt(pid).unwrap();
+    let text = logged(|| {
+        for vpn in [first, first + 512] {
+            world.resize(&[Resize { page: PageId { space, vpn }, to: PageSize::Huge }]);
+        }
+        work_off(&mut world);
+    });
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let whose = format!("of program {pid} ({pid})");
+    let expected = [
+        format!("would become 1 page of 2m: 512 pages of 4k (2 MiB) at {:#x} {whose}", first << 12),
+        format!(
+            "would become 1 page of 2m: 288 pages of 4k (1152 KiB) at {:#x} {whose}",
+            (first + 512) << 12
+        ),
+    ];
+    assert_eq!(lines, expected);
+    assert_eq!((world.counters().planned, world.counters().collapsed), (2, 0));
+    assert_eq!(world.page(PageId { space, vpn: first }).unwrap().size, PageSize::Base);
+}
+
+#[test]
+fn a_dry_run_s_statistics_say_that_they_are_of_plans() {
+    let (kernel, _, page, _) = halves([1000, 1000], 8, &[]);
+    let turns = |world: World| {
+        let mut engine = engine(&kernel, Box::new(super::chaos::ToAndFro::new(page)), world, None);
+        for _ in 0..20 {
+            let LoopControl::Sleep(rest) = engine.turn() else { panic!("the target runs") };
+            kernel.pass(rest.max(Duration::from_millis(5)));
+        }
+        engine.statistics()
+    };
+    let (stats, notes) = turns(dry_world(&kernel));
+    let planned = stats.integer("live.planned");
+    assert!(planned > 0);
+    let expected = format!("dry run: {planned} pieces of orders were not carried out");
+    assert!(notes.iter().any(|note| note.starts_with(&expected)), "{notes:?}");
+    assert!(turns(world(&kernel, &[])).1.iter().all(|note| !note.contains("dry run")));
+}
+
+#[test]
+fn a_dry_run_says_which_pages_would_go_where_and_moves_none() {
+    let (kernel, _, fast, slow) = halves([1000, 1000], 8, &[]);
+    let mut world = dry_world(&kernel);
+    let pid = *kernel.machine().processes.keys().next().unwrap();
+    let space = world.adopt(pid).unwrap();
+    assert_eq!(space, fast.space);
+    let text = logged(|| {
         world.migrate(&moves(slow, 3, FAST), all_at_once());
         world.migrate(&moves(fast, 1, SLOW), all_at_once());
         world.exchange(&[Exchange { one: fast.plus(4), other: slow.plus(4) }], all_at_once());
         work_off(&mut world);
     });
-    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     let name = format!("program {pid}");
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     let address = |page: PageId, at: u64| (page.vpn + at) << 12;

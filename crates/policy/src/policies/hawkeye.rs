@@ -237,7 +237,7 @@ impl Hawkeye {
                 }
                 match self.collapser.handle(signal, now, memory) {
                     Some(done) if done.outcome == Outcome::Done => {
-                        self.pages.appeared(done.candidate.page, PageSize::Huge);
+                        self.pages.joined(done.candidate.page, PageSize::Huge, memory);
                     }
                     Some(done) if done.outcome == Outcome::NoSpace => {
                         self.left = 0;

@@ -199,7 +199,7 @@ impl Ingens {
             _ => {
                 let done = self.daemon.handle(signal, now, memory);
                 if let Some(done) = done.filter(|done| done.outcome == Outcome::Done) {
-                    self.pages.appeared(done.candidate.page, done.candidate.size);
+                    self.pages.joined(done.candidate.page, done.candidate.size, memory);
                     self.used.remove(&done.candidate.page);
                 }
             }

@@ -314,7 +314,7 @@ impl Trident {
                 }
                 let collapsed = self.daemon.as_mut().and_then(|daemon| daemon.handle(signal, now, memory));
                 if let Some(done) = collapsed.filter(|done| done.outcome == Outcome::Done) {
-                    self.pages.appeared(done.candidate.page, done.candidate.size);
+                    self.pages.joined(done.candidate.page, done.candidate.size, memory);
                 }
             }
             _ => {}

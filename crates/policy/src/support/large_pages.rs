@@ -69,6 +69,14 @@ impl LargePages {
         }
     }
 
+    /// An order to make a page of `size` was carried out. The page is there only where memory has it: a dry run answers
+    /// orders as carried out, and joins nothing.
+    pub fn joined(&mut self, page: PageId, size: PageSize, memory: &mut dyn MemorySystem) {
+        if memory.page(page).is_some_and(|view| view.size >= size) {
+            self.appeared(page, size);
+        }
+    }
+
     /// Pages that reach into `range` are no large pages any more: unmapped, or split.
     pub fn forget(&mut self, range: PageRange) {
         let end = PageId { space: range.first.space, vpn: range.end() };
@@ -192,7 +200,9 @@ impl FaultSizes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{InMemory, Moment, Resize};
     use PageSize::{Base, Giant, Huge};
+    use terrace_model::{Bytes, Time};
 
     fn at(vpn: u64) -> PageId {
         PageId::new(0, vpn)
@@ -214,6 +224,23 @@ mod tests {
         assert_eq!((pages.count(Huge), pages.next(at(0))), (1, Some((at(512), Huge))));
         pages.appeared(at(513), Base);
         assert_eq!(pages.count(Huge), 0);
+    }
+
+    /// A dry run says of every order that it was carried out.
+    #[test]
+    fn what_was_ordered_is_a_page_only_where_memory_has_it() {
+        let mut world = InMemory::new(&[("dram", Bytes::mib(8))]);
+        world.map_anonymous(0, 0, 1024);
+        let fault = world.touch(at(0), true).unwrap();
+        world.fault_in(&fault, &Placement::ANYWHERE);
+        let mut pages = LargePages::default();
+        pages.joined(at(0), Huge, &mut world);
+        pages.joined(at(512), Huge, &mut world);
+        assert_eq!(pages.count(Huge), 0);
+        world.resize(&[Resize { page: at(0), to: Huge }]);
+        world.advance_to(Moment::START.plus(Time::from_nanos(1_000_000_000)));
+        pages.joined(at(0), Huge, &mut world);
+        assert_eq!(pages.count(Huge), 1);
     }
 
     #[test]

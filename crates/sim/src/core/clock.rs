@@ -8,15 +8,15 @@ pub const END_OF_TIME: Time = Time(u64::MAX / 8 * 7);
 /// Time by what it is blamed on. The sum is the time the core was busy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Blame {
-    /// Dispatching instructions.
+    /// Dispatching the program's instructions.
     pub base: Time,
     /// Waiting for address translation.
     pub translation: Time,
-    /// Waiting for data that was in a cache.
+    /// On the way through the caches: look-ups that hit, and those that went on to memory.
     pub cache: Time,
     /// Waiting for memory, a free miss register included.
     pub memory: Time,
-    /// Page faults and context switches.
+    /// Page faults, context switches, and dispatching the instructions with which the kernel copies.
     pub os: Time,
 }
 
@@ -70,8 +70,10 @@ fn real(span: Time) -> f64 {
 pub struct Clock {
     /// When the next instruction dispatches.
     pub now: Time,
-    /// Instructions dispatched.
+    /// Instructions dispatched, those of the kernel's copies among them.
     pub instructions: u64,
+    /// Instructions of the kernel's copies alone.
+    pub kernel_instructions: u64,
     /// Where the time went.
     pub blame: Blame,
 }
@@ -117,6 +119,18 @@ impl Clock {
         self.blame.translation += translation;
         self.blame.cache += cache;
         self.blame.memory += span - translation - cache;
+    }
+
+    /// The last `count` instructions, which were dispatched in `span`, are the kernel's.
+    pub fn of_kernel(&mut self, count: u64, span: Time) {
+        self.blame.base -= span;
+        self.blame.os += span;
+        self.kernel_instructions += count;
+    }
+
+    /// Instructions of the programs.
+    pub fn program_instructions(&self) -> u64 {
+        self.instructions - self.kernel_instructions
     }
 
     /// The kernel runs for `span`.

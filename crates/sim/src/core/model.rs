@@ -192,6 +192,12 @@ macro_rules! core_models {
                 match &mut self.model { $(Model::$model(model) => model.dispatch(&mut self.clock, count),)* }
             }
 
+            /// [`CoreModel::dispatch`] of instructions of the kernel, which are no part of the program.
+            pub fn dispatch_kernel(&mut self, count: u64) {
+                self.dispatch(count);
+                self.clock.of_kernel(count, self.instruction_time.times(count));
+            }
+
             /// [`CoreModel::compute`]. What takes longer than simulated time lasts leaves the clock beyond [`END_OF_TIME`].
             pub fn compute(&mut self, count: u64) {
                 let room = END_OF_TIME.saturating_sub(self.clock.now);

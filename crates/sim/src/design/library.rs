@@ -10,7 +10,7 @@ use super::file::{File, FileKind, read_text};
 use super::layer::{
     Layer, check_placement, complete, count_cores, expand, header, name_tiers, take_bandwidth_weights,
 };
-use super::schema::Design;
+use super::schema::{Design, Ledger};
 use super::schemes::KeyProblem;
 use super::settings::{blame, in_order};
 use super::tree::{self, Entry, name_of};
@@ -54,6 +54,8 @@ pub struct Resolved {
     pub design: Design,
     /// Every setting, by key.
     pub parameters: Vec<Parameter>,
+    /// What the design's ledger says that is still so: without what it says of values that the user changed.
+    pub ledger: Ledger,
 }
 
 /// All machines and designs that have a name.
@@ -172,24 +174,30 @@ impl Library {
         };
 
         let mut tree = Entry::empty_table(Origin::File { file: top.shown.as_str().into(), line: 1 });
-        let machine_layer = self.machine_tree(&machine_file, &mut tree)?;
+        let mut files = Vec::new();
+        let machine_layer = self.machine_tree(&machine_file, &mut tree, &mut files)?;
         let (mut name, mut summary) = (machine_layer.name.clone(), machine_layer.summary);
         for layer in designs {
             name = layer.name;
             summary = layer.summary.or(summary);
+            files.push(layer.tree.origin.clone());
             tree::merge(&mut tree, expand(layer.tree)?);
         }
         for (key, value) in in_order(sets) {
             let layer = tree::set_layer(&tree, key, value)?;
             tree::merge(&mut tree, expand(layer)?);
         }
-        self.finish(tree, name, summary.unwrap_or_default(), machine_layer.name)
+        files.retain(|file| !self.is_embedded(file));
+        let mut resolved = self.finish(&mut tree, name, summary.unwrap_or_default(), machine_layer.name)?;
+        let keys = resolved.parameters.iter().map(|parameter| parameter.key.as_str());
+        resolved.ledger = resolved.design.ledger.without_changes(&tree, keys, &files);
+        Ok(resolved)
     }
 
     /// Reads the merged tree and checks it.
     fn finish(
         &self,
-        mut tree: Entry,
+        tree: &mut Entry,
         name: String,
         summary: String,
         machine: String,
@@ -207,17 +215,17 @@ impl Library {
                 }
             }
         }
-        name_tiers(&mut tree);
-        check_placement(&tree)?;
-        let by_bandwidth = take_bandwidth_weights(&mut tree)?;
+        name_tiers(tree);
+        check_placement(tree)?;
+        let by_bandwidth = take_bandwidth_weights(tree)?;
         if let Some(table) = tree.table_mut() {
             for (key, text) in [("name", &name), ("summary", &summary), ("machine", &machine)] {
                 table.insert(key.to_owned(), Entry::text(text.clone(), Origin::Default));
             }
         }
-        count_cores(&mut tree)?;
-        complete(&mut tree);
-        let mut design: Design = read::read(&tree)?;
+        count_cores(tree)?;
+        complete(tree);
+        let mut design: Design = read::read(tree)?;
         let fault_at = |tree: &Entry, (key, message): rules::Fault| {
             let origin = &tree.nearest(&key).origin;
             // Positions read worse than names.
@@ -226,26 +234,31 @@ impl Library {
         if by_bandwidth {
             design.os.placement = Placement::WeightedInterleave { weights: vec![1; design.tiers.len()] };
         }
-        validate::validate(&design).map_err(|fault| fault_at(&tree, fault))?;
-        design.translation.scheme.own = scheme_keys(&design.translation.scheme, &tree)?;
+        validate::validate(&design).map_err(|fault| fault_at(tree, fault))?;
+        design.translation.scheme.own = scheme_keys(&design.translation.scheme, tree)?;
         let of_host = design.host.as_mut().map(|host| &mut host.policy);
         let policies = [("os.policy", Some(&mut design.os.policy)), ("host.policy", of_host)];
         for (key, policy) in policies.into_iter().filter_map(|(key, policy)| Some((key, policy?.as_mut()?))) {
             // With its defaults, so that they are listed.
             policy.parameters =
-                rules::policy_parameters(policy, key).map_err(|fault| fault_at(&tree, fault))?;
+                rules::policy_parameters(policy, key).map_err(|fault| fault_at(tree, fault))?;
         }
         for (device, parameters) in &design.devices {
             memory::Device::new(parameters)
-                .map_err(|message| fault_at(&tree, (format!("device.{device}"), message)))?;
+                .map_err(|message| fault_at(tree, (format!("device.{device}"), message)))?;
         }
         if by_bandwidth {
             let weights = super::weights::by_bandwidth(&design)
-                .map_err(|message| fault_at(&tree, ("os.placement.weights".to_owned(), message)))?;
+                .map_err(|message| fault_at(tree, ("os.placement.weights".to_owned(), message)))?;
             design.os.placement = Placement::WeightedInterleave { weights };
         }
-        let parameters = parameters(&design, &tree)?;
-        Ok(Resolved { design, parameters })
+        let parameters = parameters(&design, tree)?;
+        Ok(Resolved { ledger: design.ledger.clone(), design, parameters })
+    }
+
+    fn is_embedded(&self, origin: &Origin) -> bool {
+        let Origin::File { file, .. } = origin else { return false };
+        self.files.values().any(|embedded| embedded.shown == **file)
     }
 
     fn listed(&self, kind: FileKind) -> Vec<Listed> {
@@ -332,12 +345,19 @@ impl Library {
     }
 
     /// Lays a machine and what it extends into `tree`. Errors: the file is no machine.
-    fn machine_tree(&self, file: &File, tree: &mut Entry) -> Result<Layer, DesignError> {
+    /// The places of their files go to `files`, those of what is extended first.
+    fn machine_tree(
+        &self,
+        file: &File,
+        tree: &mut Entry,
+        files: &mut Vec<Origin>,
+    ) -> Result<Layer, DesignError> {
         fn lay(
             library: &Library,
             file: &File,
             above: &mut Vec<String>,
             tree: &mut Entry,
+            files: &mut Vec<Origin>,
         ) -> Result<Layer, DesignError> {
             let (mut layer, parents) = header(file)?;
             if layer.kind == FileKind::Design {
@@ -348,13 +368,14 @@ impl Library {
                 return Err(DesignError::at(&file.shown, message));
             }
             library.each_parent(file, &parents, above, &mut |parent, above| {
-                lay(library, parent, above, tree).map(drop)
+                lay(library, parent, above, tree, files).map(drop)
             })?;
             let own = std::mem::replace(&mut layer.tree, Entry::empty_table(Origin::Default));
+            files.push(own.origin.clone());
             tree::merge(tree, expand(own)?);
             Ok(layer)
         }
-        let layer = lay(self, file, &mut Vec::new(), tree)?;
+        let layer = lay(self, file, &mut Vec::new(), tree, files)?;
         if layer.kind == FileKind::Machine {
             Ok(layer)
         } else {

@@ -37,12 +37,12 @@ impl Totals {
         let mut instructions = 0;
         for core in &engine.machine.cores {
             blame.add(&core.pipeline.blame);
-            instructions += core.pipeline.instructions;
+            instructions += core.pipeline.program_instructions();
         }
         let groups = engine.machine.groups.iter().map(|(_, cores, _)| {
             let pipelines = engine.machine.cores[cores.clone()].iter().map(|core| &core.pipeline);
             pipelines.fold((Time::ZERO, 0), |(busy, instructions), pipeline| {
-                (busy + pipeline.blame.total(), instructions + pipeline.instructions)
+                (busy + pipeline.blame.total(), instructions + pipeline.program_instructions())
             })
         });
         let groups = groups.collect();
@@ -245,6 +245,7 @@ fn count_policies(policies: &[Tiering], stats: &mut Stats) {
 pub(super) fn outcome(engine: &Engine, cores_used: u64) -> Outcome {
     let whole = Totals::of(engine);
     let (now, samples) = (whole.now, whole.stats.integer("policy.samples"));
+    let page_sizes = of_page_sizes(&whole.stats, engine.region.begin.is_some());
     let totals = match (&engine.region.begin, &engine.region.end) {
         (Some(begin), Some(end)) => end.since(begin),
         (Some(begin), None) => whole.since(begin),
@@ -317,7 +318,7 @@ pub(super) fn outcome(engine: &Engine, cores_used: u64) -> Outcome {
         cycles: all,
         seconds_simulated: totals.now.as_secs(),
         left_out: engine.options.fidelity.left_out().iter().map(|&s| s.to_owned()).collect(),
-        notes: notes(engine, &stats, totals.accesses, moved_before, policy.notes),
+        notes: notes(engine, &stats, totals.accesses, moved_before, page_sizes, policy.notes),
         contiguity: asked.unwrap_or(policy.contiguity),
         pools: None,
         stats,
@@ -345,12 +346,46 @@ fn of_moves_before(before: u64, within: u64) -> Option<String> {
     })
 }
 
+/// The pages that came smaller than the design wants, in the whole run: memory is mostly touched before a region of
+/// interest begins, and the region has the pages that came then.
+fn of_page_sizes(whole: &Stats, has_region: bool) -> Vec<String> {
+    let occupied = "smaller pages lay in the place of the larger one already";
+    let kinds = [
+        (
+            "os.huge_fallbacks",
+            "pages came smaller than the design wants, for want of an aligned free block",
+            "",
+        ),
+        ("os.huge_occupied", "pages came smaller than the design wants, since ", occupied),
+        (
+            "os.huge_unfit",
+            "pages came smaller than the design wants, since ",
+            "the larger one would reach beyond their mapping",
+        ),
+        (
+            "host.huge_fallbacks",
+            "pages of the host came smaller than it wants, for want of an aligned free block",
+            "",
+        ),
+        ("host.huge_occupied", "pages of the host came smaller than it wants, since ", occupied),
+    ];
+    let counted = kinds.map(|(name, what, why)| (name, whole.integer(name), what, why));
+    // Every program has some that do not fit; they matter once they would fill a huge page.
+    let matters = |name: &str, count: u64| {
+        count > 0 && (name != "os.huge_unfit" || count >= PageSize::Huge.base_pages())
+    };
+    let counted = counted.into_iter().filter(|(name, count, ..)| matters(name, *count));
+    let of = if has_region { "; counted over the whole run" } else { "" };
+    counted.map(|(_, count, what, why)| format!("{} {what}{why}{of}", grouped(count))).collect()
+}
+
 /// What a reader of the numbers should know.
 fn notes(
     engine: &Engine,
     stats: &Stats,
     counted: u64,
     moved_before: u64,
+    of_page_sizes: Vec<String>,
     of_the_policy: Vec<String>,
 ) -> Vec<String> {
     let mut notes = Vec::new();
@@ -389,32 +424,13 @@ fn notes(
                 .into(),
         );
     }
+    notes.extend(of_page_sizes);
     let mut about = |name: &str, text: &str| {
         let count = stats.integer(name);
         if count > 0 {
             notes.push(format!("{} {text}", grouped(count)));
         }
     };
-    about("os.huge_fallbacks", "pages came smaller than the design wants, for want of an aligned free block");
-    about(
-        "os.huge_occupied",
-        "pages came smaller than the design wants, since smaller pages lay in the place of the larger one already",
-    );
-    // Every program has some; they matter once they would fill a huge page.
-    if stats.integer("os.huge_unfit") >= PageSize::Huge.base_pages() {
-        about(
-            "os.huge_unfit",
-            "pages came smaller than the design wants, since the larger one would reach beyond their mapping",
-        );
-    }
-    about(
-        "host.huge_fallbacks",
-        "pages of the host came smaller than it wants, for want of an aligned free block",
-    );
-    about(
-        "host.huge_occupied",
-        "pages of the host came smaller than it wants, since smaller pages lay in the place of the larger one already",
-    );
     about("os.unmapped_accesses", "accesses to addresses that no event had mapped; each mapped its page");
     about(
         "input.order_violations",

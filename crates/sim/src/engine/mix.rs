@@ -125,7 +125,7 @@ impl Engine<'_> {
     pub(super) fn account(&mut self, core: CoreId, stream: usize) {
         let Some(mix) = &mut self.mix else { return };
         let counted = &mut mix.each[self.streams.program_of(stream)].counted;
-        let of_core = self.machine.cores[core.index()].pipeline.instructions;
+        let of_core = self.machine.cores[core.index()].pipeline.program_instructions();
         let before = std::mem::replace(&mut self.run_queues[core.index()].accounted, of_core);
         counted.instructions += of_core - before;
         let entry = &mut self.streams.streams[stream];

@@ -201,7 +201,7 @@ impl<const F: u8> Site<'_, F> {
                 continue;
             }
             // A copy loop moves a line in about two instructions.
-            self.core.pipeline.dispatch(2);
+            self.core.pipeline.dispatch_kernel(2);
             request.now = self.core.pipeline.now;
             let timeline = self.access_line(own, &request, Initiator::Kernel)?;
             self.core.pipeline.access(write, timeline);

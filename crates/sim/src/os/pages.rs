@@ -4,7 +4,7 @@ use super::address_space::AddressSpace;
 use super::entry::{Leaf, Pte};
 use super::memory::{Owner, TierMemory};
 use super::paging::{Os, OsError, PlacementState, Space, tier_of};
-use terrace_model::{AddressRange, Frame, PageSize, SpaceId, TierId, Time, VirtAddr};
+use terrace_model::{AddressRange, Bytes, Frame, PageSize, SpaceId, TierId, Time, VirtAddr};
 use terrace_policy::PageId;
 
 /// The pages that map one block.
@@ -360,7 +360,10 @@ impl Os {
             (PlacementState::Only(tier), None) => self.tiers[*tier].name.clone(),
             _ => self.whose.every_tier().to_owned(),
         };
-        OsError::OutOfMemory { resident: self.resident.iter().sum::<u64>() >> 8, tiers, whose: self.whose }
+        let resident = self.resident.iter().sum::<u64>() << 12;
+        // The odd KiB of much memory say nothing.
+        let resident = if resident < 10 << 20 { resident } else { resident >> 20 << 20 };
+        OsError::OutOfMemory { resident: Bytes(resident), tiers, whose: self.whose }
     }
 
     pub(super) fn release_page(&mut self, size: PageSize, pte: Pte) {

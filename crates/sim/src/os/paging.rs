@@ -19,10 +19,10 @@ use terrace_policy::PageId;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OsError {
     /// No tier that the placement allows has a free frame.
-    #[error("out of memory: {resident} MiB are resident and {tiers} is full; raise {}", whose.remedy())]
+    #[error("out of memory: {resident} are resident and {tiers} is full; raise {}", whose.remedy())]
     OutOfMemory {
-        /// Resident memory when it happened, in MiB.
-        resident: u64,
+        /// Resident memory when it happened, of much in whole MiB.
+        resident: Bytes,
         /// The tier, or all of them.
         tiers: String,
         /// The owner of that memory.
@@ -30,12 +30,12 @@ pub enum OsError {
     },
     /// Memory is full, and so is what would take its contents.
     #[error(
-        "out of memory: {resident} MiB are resident, {tiers} is full, and the backing store of {store} has no room left; \
+        "out of memory: {resident} are resident, {tiers} is full, and the backing store of {store} has no room left; \
          raise translation.scheme.swap or tier.<name>.capacity"
     )]
     StoreFull {
-        /// Resident memory when it happened, in MiB.
-        resident: u64,
+        /// Resident memory when it happened, of much in whole MiB.
+        resident: Bytes,
         /// The tier, or all of them.
         tiers: String,
         /// Size of the backing store.

@@ -3,8 +3,8 @@
 use crate::support::*;
 use terrace_model::{AddressRange, Bytes, PageSize};
 use terrace_sim::design::{Design, PagePolicy, Placement};
-use terrace_sim::{Fidelity, Outcome, SimError};
-use terrace_trace::{Advice, Event, MapKind};
+use terrace_sim::{Fidelity, Options, Outcome, SimError};
+use terrace_trace::{Advice, Event, MapKind, MarkKind};
 
 /// Two tiers of so many pages, nothing reserved.
 fn tiers(first: u64, second: u64) -> Design {
@@ -130,11 +130,18 @@ fn a_full_bound_tier_ends_the_run_with_a_clear_message() {
         assert!(matches!(error, SimError::Os(_)), "{error:?}");
         let message = error.to_string();
         for part in
-            ["out of memory", "2 MiB are resident", "pcm is full", "tier.<name>.capacity", "os.placement"]
+            ["out of memory: 2 MiB are resident", "pcm is full", "tier.<name>.capacity", "os.placement"]
         {
             assert!(message.contains(part), "{part}: {message}");
         }
     }
+}
+
+#[test]
+fn less_than_a_mebibyte_that_is_resident_is_not_said_to_be_none() {
+    let design = with_placement(tiers(2000, 128), bind("pcm"));
+    let error = run_with(&design, &mut touch(1000, PageSize::Base).source(), Default::default()).unwrap_err();
+    assert!(error.to_string().contains("out of memory: 512 KiB are resident and pcm is full"), "{error}");
 }
 
 #[test]
@@ -230,6 +237,25 @@ fn transparent_huge_pages_fall_back_where_no_aligned_block_is_free() {
     let outcome = program.run(&design, Fidelity::Full);
     assert_eq!(counts(&outcome, ["os.faults_by_size.2m", "os.huge_fallbacks"]), [2, 0]);
     assert_eq!(pages(&outcome)[1], 512);
+}
+
+/// A region of interest has the pages that came before it began.
+#[test]
+fn notes_on_page_sizes_are_of_the_whole_run() {
+    // 3 MiB: one aligned block of 2 MiB, and a rest.
+    let design = with_pages(tiers(768, 100), PagePolicy::Thp);
+    let run = |whole: bool| {
+        let mut program = Program::new();
+        program.map(DATA, 4 * MIB).write(DATA).write(DATA + 2 * MIB);
+        program.mark(MarkKind::RegionBegin).write(DATA);
+        let options = Options { whole, ..Options::default() };
+        run_with(&design, &mut program.source(), options).unwrap()
+    };
+    let note = "1 pages came smaller than the design wants, for want of an aligned free block";
+    let (region, whole) = (run(false), run(true));
+    assert_eq!([&region, &whole].map(|outcome| count(outcome, "os.huge_fallbacks")), [0, 1]);
+    assert!(region.notes.contains(&format!("{note}; counted over the whole run")), "{:?}", region.notes);
+    assert!(whole.notes.iter().any(|said| said.starts_with(note)), "{:?}", whole.notes);
 }
 
 #[test]

@@ -50,7 +50,7 @@ const WIDTH: usize = 80;
 impl<'a> DesignPage<'a> {
     /// All that is known of a design.
     pub fn of(resolved: &'a Resolved) -> DesignPage<'a> {
-        let (design, ledger) = (&resolved.design, &resolved.design.ledger);
+        let (design, ledger) = (&resolved.design, &resolved.ledger);
         let parameters = resolved.parameters.iter();
         DesignPage {
             name: &design.name,

@@ -7,6 +7,7 @@ mod text;
 
 use crate::Error;
 use serde::Serialize;
+pub use set::{OF_LIVE_RUN, is_of_live_run};
 use set::{Run, Set, tell_apart};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -247,7 +248,7 @@ mod tests {
         let after = write(folder.path(), "after.json", &[of("pages", 8, 2.0)]);
         let result = difference(&before, &after).unwrap();
         let text = result.to_text(5);
-        let expected = "Scaled down by 8: footprints, capacities, TLB reach and periods are divided by\n  it.\n\
+        let expected = "Scaled down by 8: capacities, TLB reach and periods are divided by it; the input\n  is as it came, so its footprint has to be 1/8 of the real one.\n\
                         Fidelity pages leaves out: time.\nNote: by hand\n\n";
         assert!(text.contains(expected), "{text}");
         let time = text.lines().find(|line| line.starts_with("  time")).unwrap();

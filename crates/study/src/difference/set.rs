@@ -29,6 +29,23 @@ pub(super) struct Run {
     statistics: BTreeMap<String, f64>,
 }
 
+/// Why a document without runs shows nothing.
+fn no_runs(document: &Value) -> &'static str {
+    match is_of_live_run(document) {
+        true => OF_LIVE_RUN,
+        false => "these are no results of terrace compare or sim",
+    }
+}
+
+/// What to say of a document that `terrace run` or `attach` wrote with `--json`.
+pub const OF_LIVE_RUN: &str = "these are the statistics of one live run, as run and attach write them with --json; what they \
+                               write with --report DIR can be shown here";
+
+/// Whether a document is what `terrace run` and `attach` write with `--json`: one run without a machine and its times.
+pub fn is_of_live_run(document: &Value) -> bool {
+    ["policy", "choices", "accesses", "statistics"].iter().all(|key| document.get(key).is_some())
+}
+
 impl Set {
     /// The runs of a `results.json`, of the folder of a comparison, or of that of a sweep.
     pub fn read(path: &Path) -> Result<Set, Error> {
@@ -49,7 +66,7 @@ impl Set {
         let of = |problem: &dyn fmt::Display| Error::request(format!("{}: {problem}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| of(&error))?;
         let document: Value = serde_json::from_str(&text).map_err(|error| of(&error))?;
-        let is_none = || of(&"these are no results of terrace compare or sim");
+        let is_none = || of(&no_runs(&document));
         let runs = document.get("runs").and_then(Value::as_array).ok_or_else(is_none)?;
         Ok(Set { runs: runs.iter().map(Run::read).collect::<Option<_>>().ok_or_else(is_none)? })
     }

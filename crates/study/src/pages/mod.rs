@@ -100,6 +100,17 @@ impl AdvisePages {
     }
 }
 
+impl PageAdvice {
+    /// Whether any page fault is in the input. A recording that begins late finds its memory touched.
+    fn has_faults(&self) -> bool {
+        has_faults(&self.ways)
+    }
+}
+
+fn has_faults(ways: &[WayResult]) -> bool {
+    ways.iter().filter_map(|way| way.figures.as_ref()).any(|figures| figures.fault_latency.is_some())
+}
+
 fn answer(
     asked: &AdvisePages,
     ways: &[Way],
@@ -262,6 +273,13 @@ fn remarks(
             "Contiguity: up to {} large pages could not be had when they were asked for.",
             terrace_model::text::grouped(missing)
         ));
+    }
+    if !has_faults(answers) {
+        remarks.push(
+            "Faults: none are in this input, since the program touched its memory before the input begins. What larger pages \
+             cost in faults is not in this: record the program from its start."
+                .to_owned(),
+        );
     }
     if !settings.simulation.whole {
         remarks.push(

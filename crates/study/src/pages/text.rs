@@ -58,7 +58,9 @@ fn ways(advice: &PageAdvice) -> String {
             out.push_str(&text::hanging("", &format!("{name:<11} cannot run: {why}"), 78));
             continue;
         };
-        let latency = &figures.fault_latency;
+        let latency = figures.fault_latency.as_ref().map_or("-".to_owned(), |latency| {
+            [latency.p50_ns, latency.p99_ns, latency.max_ns].map(microseconds).join("/")
+        });
         let is_base = way.name == "4k";
         out.push_str(&format!(
             "{name:<11}{:>10}{:>7}{:>6}{:>7}{:>7}{:>7}{:>11}{:>14}\n",
@@ -72,7 +74,7 @@ fn ways(advice: &PageAdvice) -> String {
             share(figures.large_share),
             if is_base { "-".to_owned() } else { share(figures.bloat) },
             if figures.copied_bytes == 0 { "-".to_owned() } else { readable(figures.copied_bytes) },
-            [latency.p50_ns, latency.p99_ns, latency.max_ns].map(microseconds).join("/"),
+            latency,
         ));
     }
     let legend = "gain: over 4k; +/-: how far that could be off; walks: cycles of page walks over 4k's; large: of what is resident, in pages above 4 KiB; \
@@ -183,6 +185,7 @@ const COPYING: usize = 6;
 fn faults(advice: &PageAdvice, shown: &[&Region]) -> String {
     let ran = |name: &&str| advice.ways.iter().any(|way| way.name == *name && way.figures.is_some());
     let sizes: Vec<&str> = SIZES.into_iter().filter(ran).collect();
+    let has_faults = advice.has_faults();
     let columns = |width: usize| sizes.iter().map(|size| format!("{size:>width$}")).collect::<String>();
     let (times, tails) = (sizes.len() * 8, sizes.len() * 12);
     let mut out = format!(
@@ -199,7 +202,11 @@ fn faults(advice: &PageAdvice, shown: &[&Region]) -> String {
         let costs: Vec<_> = costs.map(|cost| cost.filter(|cost| cost.faults > 0)).collect();
         out += &format!("{:<20}", cut(&part.name, 19));
         for cost in &costs {
-            out += &format!("{:>8}", milliseconds(cost.map_or(0.0, |cost| cost.fault_seconds)));
+            let time = match has_faults {
+                true => milliseconds(cost.map_or(0.0, |cost| cost.fault_seconds)),
+                false => "-".to_owned(),
+            };
+            out += &format!("{time:>8}");
         }
         for cost in &costs {
             let tail = |cost: &RegionCost| {

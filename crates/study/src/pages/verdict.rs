@@ -83,11 +83,14 @@ impl Verdict {
             Some((way, figures)) => {
                 let [huge, giant] = [named("2m"), named("1g")];
                 let mut reason = format!(
-                    "Page walks take {} of the cycles that they take with base pages. It holds {} more memory, and its \
-                     slowest fault takes {}.",
+                    "Page walks take {} of the cycles that they take with base pages. It holds {} more memory{}",
                     share(figures.walk_cycles_left),
                     share(figures.bloat.max(0.0)),
-                    nanoseconds(figures.fault_latency.max_ns),
+                    match &figures.fault_latency {
+                        Some(latency) =>
+                            format!(", and its slowest fault takes {}.", nanoseconds(latency.max_ns)),
+                        None => format!(". {NO_FAULTS}"),
+                    },
                 );
                 if figures.copied_bytes > 0 {
                     reason += &format!(" It copies {} to get there.", readable(figures.copied_bytes));
@@ -178,6 +181,9 @@ pub(super) fn is_fixed(way: &WayResult) -> bool {
 /// What to do where the recording took its memory in small pieces.
 const NEXT_STEP: &str = "With huge pages turned on glibc's heap can grow by whole ones: record the program with \
                          GLIBC_TUNABLES=glibc.malloc.hugetlb=1 and repeat this, or measure it with `terrace check -- PROGRAM`.";
+
+/// What to say of the faults of a way where the input has none.
+const NO_FAULTS: &str = "What its page faults cost is not known: the input has none.";
 
 fn no_place(pieces: f64) -> String {
     format!(

@@ -123,8 +123,8 @@ pub struct WayFigures {
     pub zeroed_ahead_bytes: u64,
     /// Large pages that were wanted and not to be had.
     pub fallbacks: u64,
-    /// Time that a fault takes.
-    pub fault_latency: FaultLatency,
+    /// Time that a fault takes; absent where no fault is in the input, as in a recording that begins late.
+    pub fault_latency: Option<FaultLatency>,
 }
 
 /// Latency of faults, in nanoseconds.
@@ -215,8 +215,8 @@ impl FaultLatency {
         FaultLatency { p50_ns, p99_ns, max_ns: faults.max }
     }
 
-    /// The latency of faults of pages of all sizes.
-    fn of_run(run: &RunRecord) -> FaultLatency {
+    /// The latency of faults of pages of all sizes; nothing where there were none.
+    fn of_run(run: &RunRecord) -> Option<FaultLatency> {
         let mut all = Histogram::default();
         for size in PageSize::ALL {
             let stat = run.stats.get(&format!("os.fault_latency.{size}"));
@@ -224,6 +224,6 @@ impl FaultLatency {
                 all.merge(latency);
             }
         }
-        FaultLatency::of(&all)
+        (all.count > 0).then(|| FaultLatency::of(&all))
     }
 }

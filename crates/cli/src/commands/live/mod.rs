@@ -190,9 +190,7 @@ impl LiveOptions {
                 tracing::warn!(socket = %socket.display(), %error, "`terrace top` will not find this run");
                 None
             }
-            Err(error) => {
-                return Err(Failure::usage(format!("cannot listen at {}: {error}", socket.display())));
-            }
+            Err(error) => return Err(Failure::usage(error.to_string())),
         };
         if let Some(address) = server.as_ref().and_then(Server::metrics) {
             progress::note(&format!("metrics: http://{address}/metrics"));
@@ -222,6 +220,7 @@ fn end_after(seconds: Option<u64>) -> Option<Instant> {
 #[derive(Serialize)]
 struct Document<'a> {
     policy: &'a str,
+    dry_run: bool,
     parameters: &'a Table,
     choices: &'a [String],
     accesses: String,
@@ -241,12 +240,6 @@ fn conclude(options: &LiveOptions, session: &Session, watch: &Watch, input: &str
     let Session { engine, policy: name, parameters, choices, .. } = session;
     let (statistics, notes) = engine.statistics();
     progress::note(&summary(name, &statistics));
-    if options.dry_run {
-        progress::note(&format!(
-            "dry run: {} pieces of orders were not carried out",
-            statistics.integer("live.planned")
-        ));
-    }
     notes.iter().for_each(|note| progress::note(note));
     if let Some(folder) = &options.report {
         let mut run = report::record(session, input, &statistics, &notes, options);
@@ -256,8 +249,8 @@ fn conclude(options: &LiveOptions, session: &Session, watch: &Watch, input: &str
     }
     if options.results.is_wanted() {
         let accesses = engine.source_name();
-        let document =
-            Document { policy: name, parameters, choices, accesses, statistics: &statistics, notes: &notes };
+        let (dry_run, statistics, notes) = (options.dry_run, &statistics, &notes[..]);
+        let document = Document { policy: name, dry_run, parameters, choices, accesses, statistics, notes };
         options.results.write(&document)?;
     }
     Ok(())

@@ -64,7 +64,6 @@ pub fn record(
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         (format!("os.policy.{key}"), text)
     }));
-    let dry = options.dry_run.then(|| "A dry run: orders were counted, nothing was moved.".to_owned());
     let machine = "kernel.* counts for the whole machine, not for these processes alone.".to_owned();
     RunRecord {
         design: session.policy.clone(),
@@ -79,7 +78,7 @@ pub fn record(
         stats: statistics.clone(),
         parameters,
         command: provenance::own_command(),
-        notes: session.choices.iter().chain(notes).cloned().chain(dry).chain([machine]).collect(),
+        notes: session.choices.iter().chain(notes).cloned().chain([machine]).collect(),
         ..RunRecord::default()
     }
 }

@@ -167,6 +167,34 @@ fn a_long_copy_by_the_kernel_ends_when_the_run_is_stopped() {
 }
 
 #[test]
+fn what_the_kernel_executes_for_a_copy_is_no_instruction_of_the_program() {
+    let run = |bytes: u64, fidelity: Fidelity| {
+        let mut program = Program::new();
+        program.map(DATA, 16 * PAGE);
+        for page in 0..8 {
+            program.write(DATA + page * PAGE);
+        }
+        program.event(Event::Compute { instructions: 1000 });
+        program.kernel(DATA, bytes, KernelAccess::Read);
+        program.run(&small(), fidelity)
+    };
+    for fidelity in ALL {
+        let (without, with) = (run(0, fidelity), run(8 * PAGE, fidelity));
+        assert_eq!(with.instructions, without.instructions, "{fidelity:?}");
+        assert_eq!(count(&with, "core.instructions"), with.instructions, "{fidelity:?}");
+        // 8 pages of 64 lines, two instructions each. Where only pages are simulated, a copy takes no time.
+        let dispatched = if fidelity == Fidelity::Pages { 0.0 } else { 1024.0 * small().core.base_cpi };
+        let more = |name: &str| count(&with, name) as f64 - count(&without, name) as f64;
+        assert!(
+            (more("core.cycles.os") - dispatched).abs() < 3.0,
+            "{fidelity:?}: {}",
+            more("core.cycles.os")
+        );
+        assert!(more("core.cycles.base").abs() < 6.0, "{fidelity:?}: {}", more("core.cycles.base"));
+    }
+}
+
+#[test]
 fn a_copy_touches_the_same_lines_and_pages_at_every_fidelity() {
     // From the last line of a page, over two whole ones, to the second line of the fourth: 1 + 64 + 64 + 2.
     let mut program = Program::new();

@@ -19,7 +19,7 @@ fn way(name: &str, gain: f64, gain_interval: Option<[f64; 2]>, bloat: f64) -> Wa
         copied_bytes: 0,
         zeroed_ahead_bytes: 0,
         fallbacks: 0,
-        fault_latency: FaultLatency::default(),
+        fault_latency: Some(FaultLatency { p50_ns: 500, p99_ns: 900, max_ns: 178_000 }),
     };
     WayResult {
         name: name.to_owned(),
@@ -107,4 +107,17 @@ fn of_equal_gains_the_simplest_way_is_taken() {
     let found =
         verdict(&[way("trident", 0.205, None, 0.0), way("thp", 0.2, None, 0.0), way("2m", 0.201, None, 0.0)]);
     assert_eq!(found.way.as_deref(), Some("thp"));
+}
+
+#[test]
+fn faults_that_are_not_in_the_input_are_not_said_to_be_free() {
+    let with = verdict(&[way("2m", 0.2, None, 0.0)]);
+    assert!(with.reason.ends_with("more memory, and its slowest fault takes 178 us."), "{with:?}");
+    let mut late = way("2m", 0.2, None, 0.0);
+    late.figures.as_mut().unwrap().fault_latency = None;
+    let without = verdict(&[late]);
+    assert!(
+        without.reason.ends_with("more memory. What its page faults cost is not known: the input has none."),
+        "{without:?}"
+    );
 }
