@@ -40,6 +40,63 @@ fn a_program_streams_into_a_comparison_without_a_file() {
     assert_eq!(left, ["terrace-compare"], "no trace was written");
 }
 
+/// The simulated time of a program of C with these arguments, in cycles.
+fn cycles(program: &std::path::Path, arguments: &[&str]) -> u64 {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("a.trace");
+    terrace().args(["record", "-o"]).arg(&trace).arg("--").arg(program).args(arguments).assert().success();
+    let run = json(terrace().args(["sim", "--design", "native-4k", "--json", "-", "--trace"]).arg(&trace));
+    run["runs"][0]["cycles"].as_u64().unwrap()
+}
+
+#[test]
+fn what_waits_for_something_is_simulated_after_it() {
+    const PROGRAM: &str = r#"
+        #include <pthread.h>
+        #include <stdlib.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        static void work(long n) { for (volatile long i = 0; i < n; i++) {} }
+        static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+        static long turn;
+        static void *turns(void *unused) {
+            for (int i = 0; i < 10; i++) {
+                pthread_mutex_lock(&lock);
+                work(turn);
+                pthread_mutex_unlock(&lock);
+            }
+            return 0;
+        }
+        int main(int count, char **arguments) {
+            long of_child = atol(arguments[1]), of_parent = atol(arguments[2]);
+            int threads = atoi(arguments[3]);
+            pthread_t all[4];
+            if (threads == 0) {
+                if (!fork()) { work(of_child); _exit(0); }
+                wait(0);
+                work(of_parent);
+            }
+            turn = of_parent;
+            for (int i = 0; i < threads; i++) pthread_create(&all[i], 0, turns, 0);
+            for (int i = 0; i < threads; i++) pthread_join(all[i], 0);
+            return 0;
+        }
+    "#;
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("waits");
+    common::compile(&program, PROGRAM, &["-O1", "-pthread"]);
+    let idle = cycles(&program, &["0", "0", "0"]);
+    let (child, parent) =
+        (cycles(&program, &["2000000", "0", "0"]), cycles(&program, &["0", "2000000", "0"]));
+    let both = cycles(&program, &["2000000", "2000000", "0"]);
+    let (sum, longer) = (child + parent - idle, child.max(parent));
+    assert!(both * 10 > sum * 9 && both < sum * 11 / 10, "{both}: the sum is {sum}, side by side {longer}");
+    let (one, four) = (cycles(&program, &["0", "200000", "1"]), cycles(&program, &["0", "200000", "4"]));
+    let work = one - idle;
+    assert!(work > idle, "{work} {idle}");
+    assert!(four > 3 * work, "four threads under one lock take {four}, of which one has {work}");
+}
+
 #[test]
 fn a_program_runs_natively_and_in_a_virtual_machine() {
     let folder = tempfile::tempdir().unwrap();

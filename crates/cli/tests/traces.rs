@@ -291,3 +291,33 @@ fn the_first_items_fit_80_columns() {
     assert!(text.lines().all(|line| line.chars().count() <= 80) && !text.contains('{'), "{text}");
     assert!(text.lines().next().unwrap().contains(" spawn process=0 thread=0"), "{text}");
 }
+
+#[test]
+fn a_recording_without_dependences_says_so_where_it_matters() {
+    let folder = tempfile::tempdir().unwrap();
+    let notes = |options: &[&str], set: &[&str]| {
+        let trace = folder.path().join("a.trace");
+        terrace()
+            .args(["record"])
+            .args(options)
+            .arg("-o")
+            .arg(&trace)
+            .args(["--", "true"])
+            .assert()
+            .success();
+        let info = stdout(terrace().args(["trace", "info"]).arg(&trace));
+        let run = json(
+            terrace()
+                .args(["sim", "--design", "native-4k", "--json", "-"])
+                .args(set)
+                .arg("--trace")
+                .arg(&trace),
+        );
+        let notes = run["runs"][0]["notes"].to_string();
+        (info.contains("recorded with --no-dependences"), notes.contains("slow memory looks better"))
+    };
+    let waits = ["--set", "core.model=in-order", "--set", "core.model.loads=1"];
+    assert_eq!(notes(&[], &[]), (false, false));
+    assert_eq!(notes(&["--no-dependences"], &[]), (true, true));
+    assert_eq!(notes(&["--no-dependences"], &waits), (true, false));
+}

@@ -89,7 +89,11 @@ pub fn translate(operation: Operation, payload: &[u64], context: &mut Context<'_
         // Said by the slot's state, or by the process's end, in the right order.
         Operation::Exit | Operation::Wait => {}
         // Handled before.
-        Operation::Spawn | Operation::After | Operation::Compute => {}
+        Operation::Spawn
+        | Operation::After
+        | Operation::Compute
+        | Operation::Wake
+        | Operation::ChildEnded => {}
     }
 }
 

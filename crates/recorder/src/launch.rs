@@ -184,6 +184,7 @@ pub fn header(command: &[OsString], options: &RecordOptions) -> Header {
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
         seed: None,
         has_pc: options.program_counters,
+        independent_loads: !options.dependences,
         expected_accesses: options.limit,
         ending: TraceEnding::Whole,
     }

@@ -9,7 +9,7 @@ use crate::origins::{Origins, Tracker};
 use crate::short::Short;
 use std::sync::Arc;
 use terrace_protocol::entry::shape;
-use terrace_trace::{AccessKind, BATCH_ACCESSES, Batch, BatchPool, Event, StreamId};
+use terrace_trace::{AccessKind, BATCH_ACCESSES, Batch, BatchPool, Event, MarkKind, StreamId};
 
 /// Room that a batch has beyond a full one: an instruction's accesses stay together, and an entry's number of callbacks
 /// is a byte; each makes up to two accesses.
@@ -126,6 +126,14 @@ impl Stream {
         self.short.origins = Origins::default();
         self.short.carry = 0;
         self.can_grow = false;
+    }
+
+    /// Says how many accesses were left out since the last one that was kept, if any were.
+    pub fn note_left_out(&mut self) {
+        let value = std::mem::take(&mut self.left_out);
+        if value > 0 {
+            self.event(0, Event::Mark { kind: MarkKind::Gap, name: String::new(), value });
+        }
     }
 
     /// Decodes at most `limit` accesses (an atomic one may be one more) into the batch. Returns how many records and

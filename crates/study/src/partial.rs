@@ -2,6 +2,7 @@
 //! depends on.
 
 use terrace_model::text::grouped;
+use terrace_sim::design::{CoreParameters, ModelParameters};
 use terrace_trace::{Format, Header, TraceEnding};
 
 /// What a reader of numbers must know of an input of so many accesses that is a part of what the program did.
@@ -30,15 +31,31 @@ pub fn remark(header: &Header, accesses: u64, ending: TraceEnding) -> Option<Str
     })
 }
 
-/// What a reader of times must know of a trace whose format does not say which loads wait for others.
-pub fn independent(header: &Header) -> Option<String> {
-    Format::lacks_dependences(header).then(|| {
-        format!(
-            "{LOADS}: a {} trace does not say which loads wait for others, so all overlap as far as the core allows; slow \
-             memory looks better than it is",
-            header.origin
-        )
+/// What a reader of a design's times must know of a trace that does not say which loads wait for others. Nothing where the
+/// cores wait for every load.
+pub fn independent(header: &Header, cores: &CoreParameters) -> Option<String> {
+    let waits = cores
+        .each()
+        .iter()
+        .all(|core| matches!(&core.model, ModelParameters::InOrder(keys) if keys.loads <= 1));
+    let source = loads(header).filter(|_| !waits)?;
+    Some(format!(
+        "{LOADS}: {source} does not say which loads wait for others, so all overlap as far as the core allows; slow memory \
+         looks better than it is"
+    ))
+}
+
+/// Which kind of trace does not say which loads wait for others, where one does not.
+fn loads(header: &Header) -> Option<String> {
+    Format::lacks_dependences(header).then(|| match header.independent_loads {
+        true => "a trace recorded with --no-dependences".to_owned(),
+        false => format!("a {} trace", header.origin),
     })
+}
+
+/// What `trace info` says of loads, where it is less than usual.
+pub fn unsaid(header: &Header) -> Option<String> {
+    loads(header).map(|source| format!("{source} does not say which wait for others"))
 }
 
 /// What this module says, among the notes of a run, as remarks of advice: for those who make a result of several runs of one
@@ -60,6 +77,23 @@ const LOADS: &str = "loads";
 #[cfg(test)]
 mod tests {
     use super::*;
+    use terrace_model::Frequency;
+    use terrace_sim::design::InOrderKeys;
+
+    fn cores() -> CoreParameters {
+        CoreParameters {
+            model: ModelParameters::default(),
+            count: 2,
+            threads: 1,
+            outstanding: None,
+            frequency: Frequency(1e9),
+            dispatch_width: 1,
+            reorder_buffer: 64,
+            store_buffer: 2,
+            base_cpi: 1.0,
+            groups: Vec::new(),
+        }
+    }
 
     #[test]
     fn damage_is_said_with_what_could_be_read() {
@@ -86,12 +120,28 @@ mod tests {
         }
         assert!(remarks(&["the trace has no allocations".to_owned()]).is_empty());
         let lackey = Header { origin: "lackey".to_owned(), ..Header::default() };
-        let said = remarks(&[independent(&lackey).unwrap()]);
+        let said = remarks(&[independent(&lackey, &cores()).unwrap()]);
         assert!(
             said[0].starts_with("Loads: a lackey trace does not say which loads wait for others, "),
             "{said:?}"
         );
-        assert_eq!((independent(&header), said.len()), (None, 1));
+        assert_eq!((independent(&header, &cores()), said.len()), (None, 1));
+    }
+
+    #[test]
+    fn loads_that_all_are_waited_for_need_no_remark() {
+        let recorded = Header { origin: "recorded".to_owned(), ..Header::default() };
+        let without = Header { independent_loads: true, ..recorded.clone() };
+        let said = independent(&without, &cores()).unwrap();
+        assert!(said.starts_with("loads: a trace recorded with --no-dependences does not say "), "{said}");
+        assert_eq!(independent(&recorded, &cores()), None);
+        assert_eq!((unsaid(&recorded), unsaid(&without).is_some()), (None, true));
+        let one = ModelParameters::InOrder(InOrderKeys { loads: 1 });
+        let several = ModelParameters::InOrder(InOrderKeys { loads: 2 });
+        for (model, is_said) in [(one, false), (several, true)] {
+            let cores = CoreParameters { model, ..cores() };
+            assert_eq!(independent(&without, &cores).is_some(), is_said, "{:?}", cores.model);
+        }
     }
 
     #[test]

@@ -171,6 +171,7 @@ fn simulate_with(
 ) -> Result<Simulated, SimError> {
     tracing::info!(design = design.design.name, input = input_name, "run begins");
     let seed = source.header().seed;
+    let independent = partial::independent(source.header(), &design.design.core);
     let begin = Instant::now();
     let outcome = terrace_sim::simulate(&settings.scaled(&design.design)?, source, options)?;
     let wall_seconds = begin.elapsed().as_secs_f64();
@@ -204,6 +205,7 @@ fn simulate_with(
     record.notes.extend(too_short(&design.design, &record, settings));
     record.notes.extend(too_few_samples(&design.design, &record.stats, outcome.samples, settings));
     record.notes.extend(ignored::notes(&design.design, &record.stats));
+    record.notes.extend(independent.filter(|_| settings.has_times()));
     let terrace_sim::Outcome { memory_map, placement_map, access, parts, .. } = outcome;
     Ok(Simulated { record, stopped, memory_map, placement_map, access, parts })
 }
@@ -400,9 +402,6 @@ fn one_input(
     let summary = observer.finish(&name, &header);
     let ending = if is_live && asked.requested() { TraceEnding::Stopped } else { ending };
     if let Some(remark) = partial::remark(&header, summary.accesses, ending) {
-        result.runs.iter_mut().for_each(|run| run.notes.push(remark.clone()));
-    }
-    if let Some(remark) = partial::independent(&header).filter(|_| settings.has_times()) {
         result.runs.iter_mut().for_each(|run| run.notes.push(remark.clone()));
     }
     result.summary = Some(summary);

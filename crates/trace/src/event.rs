@@ -160,6 +160,9 @@ pub enum MarkKind {
     KernelWait,
     /// So many clients as `value` says wait in turn for the thread's answers from here on, each with one request under way.
     Clients,
+    /// The thread is about to let others go on that may wait for it: by a futex, a pipe, a socket, a signal, or by its end.
+    /// What they do then comes after this mark ([`Batch::after`](crate::Batch::after)).
+    Wake,
 }
 
 /// Everything a program does to its memory except single loads and stores, which live in a [`Batch`]'s columns.
@@ -309,7 +312,10 @@ impl Event {
                 | Event::Spawn { .. }
                 | Event::Exit { .. }
                 | Event::Exec { .. }
-                | Event::Mark { kind: MarkKind::RegionBegin | MarkKind::RegionEnd | MarkKind::Barrier, .. }
+                | Event::Mark {
+                    kind: MarkKind::RegionBegin | MarkKind::RegionEnd | MarkKind::Barrier | MarkKind::Wake,
+                    ..
+                }
         )
     }
 }

@@ -23,6 +23,10 @@ pub struct Header {
     pub seed: Option<u64>,
     /// Whether instruction addresses are present.
     pub has_pc: bool,
+    /// Whether it was recorded without saying which loads wait for others. Written only where it is so: a trace without the
+    /// key says it, as far as its origin does.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub independent_loads: bool,
     /// Number of accesses, where known beforehand (for progress bars).
     pub expected_accesses: Option<u64>,
     /// How it ends. Kept at the end of a trace file.

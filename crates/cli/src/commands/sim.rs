@@ -10,10 +10,9 @@ use crate::progress::Terminal;
 use clap::{Args, ValueEnum};
 use terrace_report::{Charset, Columns};
 use terrace_study::{
-    Settings, Watched, access_picture, first_pass, hypervisor, memory_picture, migrations, mix, partial,
+    Settings, Watched, access_picture, first_pass, hypervisor, memory_picture, migrations, mix,
     placement_picture, run,
 };
-use terrace_trace::EventSource as _;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -153,7 +152,6 @@ pub fn run(arguments: Arguments) -> CommandResult {
     };
     let outcome = run::simulate(&job.design, &name, command, &mut watched, profile, &settings, extra);
     let partial = watched.partial(is_live && asked.requested());
-    let independent = partial::independent(watched.header()).filter(|_| settings.has_times());
     drop(watched);
     drop(source);
     let run::Simulated { mut record, stopped, memory_map, placement_map, access, .. } = match outcome {
@@ -168,7 +166,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
         }
     };
     record.notes.extend(hypervisor::remark(&job.design.design, simulation.fidelity));
-    record.notes.extend(partial.into_iter().chain(independent));
+    record.notes.extend(partial);
     if stopped {
         record.notes.push("stopped by the user before the end of the input".to_owned());
     } else if let Some(mix) = &mix {

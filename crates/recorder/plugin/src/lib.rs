@@ -19,6 +19,7 @@ mod access;
 mod addresses;
 mod maps;
 mod memory;
+mod order;
 mod qemu;
 mod recorder;
 mod removal;

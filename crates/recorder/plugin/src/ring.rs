@@ -233,6 +233,18 @@ pub fn emit(vcpu: u32, operation: Operation, words: &[u64], name: &[u8]) {
 /// Writes a control record whose first word is the next global sequence number, and has every other thread note it
 /// before its next access.
 pub fn emit_sequenced(vcpu: u32, operation: Operation, words: &[u64], name: &[u8]) {
+    let own = emit_numbered(vcpu, operation, words, name);
+    for (vcpu, place) in TABLE[..VCPUS.load(SeqCst)].iter().enumerate() {
+        let other = lane(vcpu as u32);
+        if recorded(place.load(SeqCst)).is_some() && !std::ptr::eq(other, own) {
+            other.cut.store(1, SeqCst);
+            other.limit.store(0, SeqCst);
+        }
+    }
+}
+
+/// Writes a control record whose first word is the next global sequence number.
+pub fn emit_numbered(vcpu: u32, operation: Operation, words: &[u64], name: &[u8]) -> &'static Lane {
     let mut all = [0; 8];
     all[1..=words.len()].copy_from_slice(words);
     let words = &mut all[..=words.len()];
@@ -244,13 +256,7 @@ pub fn emit_sequenced(vcpu: u32, operation: Operation, words: &[u64], name: &[u8
     words[0] = shared().header().sequence.0.fetch_add(1, SeqCst) + 1;
     append(own, operation, words, name);
     claim(0);
-    for (vcpu, place) in TABLE[..VCPUS.load(SeqCst)].iter().enumerate() {
-        let other = lane(vcpu as u32);
-        if recorded(place.load(SeqCst)).is_some() && !std::ptr::eq(other, own) {
-            other.cut.store(1, SeqCst);
-            other.limit.store(0, SeqCst);
-        }
-    }
+    own
 }
 
 /// Hands over what the thread has recorded so far: it is about to sleep or to die.
@@ -293,10 +299,7 @@ fn append(lane: &Lane, operation: Operation, words: &[u64], name: &[u8]) {
 
 fn chunk_end(slot: &Slot) -> u64 {
     let current = slot.current.load(Relaxed) as u32;
-    if current == 0 {
-        return 0;
-    }
-    shared().data(untag(current)) as u64 + CHUNK_BYTES as u64
+    if current == 0 { 0 } else { shared().data(untag(current)) as u64 + CHUNK_BYTES as u64 }
 }
 
 /// Puts the current chunk into the queue, if it holds anything.

@@ -4,7 +4,7 @@
 //! vCPU in between. Numbers are those of x86-64, whatever the host.
 
 use crate::qemu::PluginId;
-use crate::{maps, memory, removal, ring};
+use crate::{maps, memory, order, removal, ring};
 use std::cell::UnsafeCell;
 use std::collections::HashMap;
 use std::ffi::c_uint;
@@ -15,7 +15,7 @@ use terrace_protocol::control::{Operation, map_kind};
 use terrace_protocol::layout::{ADDRESS_BITS, LANES};
 use terrace_protocol::marker;
 
-mod number {
+pub mod number {
     pub const READ: i64 = 0;
     pub const WRITE: i64 = 1;
     pub const STAT: i64 = 4;
@@ -37,26 +37,33 @@ mod number {
     pub const PAUSE: i64 = 34;
     pub const NANOSLEEP: i64 = 35;
     pub const ACCEPT: i64 = 43;
+    pub const SENDFILE: i64 = 40;
+    pub const CONNECT: i64 = 42;
     pub const SENDTO: i64 = 44;
     pub const RECVFROM: i64 = 45;
     pub const SENDMSG: i64 = 46;
     pub const RECVMSG: i64 = 47;
+    pub const SHUTDOWN: i64 = 48;
     pub const CLONE: i64 = 56;
     pub const FORK: i64 = 57;
     pub const VFORK: i64 = 58;
     pub const EXECVE: i64 = 59;
     pub const EXIT: i64 = 60;
     pub const WAIT4: i64 = 61;
+    pub const KILL: i64 = 62;
     pub const SHMDT: i64 = 67;
     pub const GETCWD: i64 = 79;
     pub const READLINK: i64 = 89;
     pub const RT_SIGTIMEDWAIT: i64 = 128;
+    pub const RT_SIGQUEUEINFO: i64 = 129;
     pub const RT_SIGSUSPEND: i64 = 130;
+    pub const TKILL: i64 = 200;
     pub const FUTEX: i64 = 202;
     pub const GETDENTS64: i64 = 217;
     pub const CLOCK_NANOSLEEP: i64 = 230;
     pub const EXIT_GROUP: i64 = 231;
     pub const EPOLL_WAIT: i64 = 232;
+    pub const TGKILL: i64 = 234;
     pub const WAITID: i64 = 247;
     pub const NEWFSTATAT: i64 = 262;
     pub const READLINKAT: i64 = 267;
@@ -121,6 +128,9 @@ pub extern "C" fn begins(
     let place = CALLS.0[vcpu as usize].get();
     // SAFETY: this thread's own place.
     unsafe { place.write(call) };
+    if order::wakes(number, &call.arguments) {
+        order::note_wake(vcpu);
+    }
     match number {
         marker::SYSCALL => mark(vcpu, &call.arguments),
         number::MUNMAP if a1.is_multiple_of(PAGE) && a2 != 0 => {
@@ -193,6 +203,12 @@ pub extern "C" fn ends(_id: PluginId, vcpu: c_uint, number: i64, result: i64) {
             ring::emit(vcpu, Operation::Wait, &[waited], &[]);
         }
     }
+    if order::was_woken(number, &call.arguments, result, call.started != 0) {
+        order::note_woken(vcpu);
+    }
+    if let Some(child) = order::ended_child(number, &call.arguments, result) {
+        ring::emit(vcpu, Operation::ChildEnded, &[child], &[]);
+    }
     let failed = (-4095..0).contains(&result);
     if failed {
         return;
@@ -249,17 +265,8 @@ fn forks(number: i64, flags: u64) -> bool {
 
 /// Whether the call sleeps: idle time, not memory time.
 fn waits(number: i64, arguments: &[u64; 6]) -> bool {
-    const FUTEX_WAIT: u64 = 0;
-    const FUTEX_LOCK_PI: u64 = 6;
-    const FUTEX_WAIT_BITSET: u64 = 9;
-    const FUTEX_WAIT_REQUEUE_PI: u64 = 11;
     match number {
-        number::FUTEX => {
-            matches!(
-                arguments[1] & 127,
-                FUTEX_WAIT | FUTEX_LOCK_PI | FUTEX_WAIT_BITSET | FUTEX_WAIT_REQUEUE_PI
-            )
-        }
+        number::FUTEX => order::is_futex_wait(arguments[1]),
         number::POLL
         | number::PPOLL
         | number::SELECT
@@ -280,7 +287,7 @@ fn waits(number: i64, arguments: &[u64; 6]) -> bool {
 }
 
 /// Whether the call reads what may still have to come: it sleeps only if nothing is there.
-fn reads(number: i64) -> bool {
+pub fn reads(number: i64) -> bool {
     matches!(number, number::READ | number::READV | number::RECVFROM | number::RECVMSG | number::RECVMMSG)
 }
 

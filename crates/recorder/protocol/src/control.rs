@@ -46,6 +46,10 @@ pub enum Operation {
     Exit = 18,
     /// The preload library is there: 1 if it reports allocations.
     Hello = 19,
+    /// The thread is about to let others go on that wait for it: sequence.
+    Wake = 20,
+    /// A process that the thread waited for has ended: its id, as the thread sees it.
+    ChildEnded = 21,
 }
 
 impl Operation {
@@ -72,6 +76,8 @@ impl Operation {
             17 => ExecFailed,
             18 => Exit,
             19 => Hello,
+            20 => Wake,
+            21 => ChildEnded,
             _ => return None,
         })
     }
@@ -81,7 +87,18 @@ impl Operation {
         use Operation::*;
         matches!(
             self,
-            Spawn | Map | Unmap | Remap | Protect | Advise | Alloc | Free | ReallocBegin | ReallocEnd | Mark
+            Spawn
+                | Map
+                | Unmap
+                | Remap
+                | Protect
+                | Advise
+                | Alloc
+                | Free
+                | ReallocBegin
+                | ReallocEnd
+                | Mark
+                | Wake
         )
     }
 }
@@ -126,12 +143,12 @@ mod tests {
 
     #[test]
     fn heads_survive_the_round_trip() {
-        for raw in 1..=19 {
+        for raw in 1..=21 {
             let operation = Operation::from_raw(raw).unwrap();
             assert_eq!(split_head(head(operation, 77)), (Some(operation), 77));
         }
         assert_eq!(Operation::from_raw(0), None);
-        assert_eq!(Operation::from_raw(20), None);
+        assert_eq!(Operation::from_raw(22), None);
         assert_eq!((records(0), records(1), records(2), records(3)), (1, 2, 2, 3));
     }
 }

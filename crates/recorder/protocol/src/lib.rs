@@ -14,4 +14,4 @@ pub mod sanitizer;
 pub mod session;
 
 /// Changes whenever any of the formats in this crate does; recorder and plugin of different versions do not mix.
-pub const VERSION: u64 = 6;
+pub const VERSION: u64 = 7;

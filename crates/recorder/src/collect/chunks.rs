@@ -4,14 +4,13 @@
 //! the chunks they are filling is taken too: that is how a sleeping or a killed thread's records come out.
 
 use super::Collector;
-use super::owners::Source;
+use super::owners::{Child, Source};
 use crate::entries::{Entries, Record};
 use crate::stream::Stop;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_protocol::layout::{
     CHUNK_BYTES, CHUNK_RECORDS, LANES, PROCESSES, QUEUE, RECORD_BYTES, Shared, untag,
 };
-use terrace_trace::{Event, MarkKind};
 
 impl Collector {
     /// The slot that handed over the oldest chunk of those that need not wait, and whether any must.
@@ -22,6 +21,7 @@ impl Collector {
         let mut blocked = false;
         for number in 0..used {
             let Some(source) = &self.sources[number] else { continue };
+            blocked |= source.child == Child::Awaited;
             if !self.order.is_due(source.needs) {
                 blocked = true;
                 continue;
@@ -201,11 +201,7 @@ impl Collector {
     /// Accesses are kept again after some were left out: says how many those were and which pages they touched.
     pub(super) fn resume(&mut self, number: usize, source: &mut Source) {
         source.stream.begin_kept();
-        let left_out = std::mem::take(&mut source.stream.left_out);
-        if left_out > 0 {
-            let gap = Event::Mark { kind: MarkKind::Gap, name: String::new(), value: left_out };
-            source.stream.event(0, gap);
-        }
+        source.stream.note_left_out();
         let resident = self.processes[source.process].as_mut().map(|p| p.touched.take()).unwrap_or_default();
         for event in resident {
             self.emit_global(number, &mut source.stream, event);

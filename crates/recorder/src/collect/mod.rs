@@ -15,7 +15,7 @@ use crate::process::Process;
 use crate::session::Session;
 use crate::symbols::Symbols;
 use order::Order;
-use owners::{Registration, Source};
+use owners::{Child, Registration, Source};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -165,7 +165,10 @@ impl Collector {
             (0..used.min(SLOTS)).any(|i| {
                 let slot = shared.slot(i);
                 match &sources[i] {
-                    Some(source) => source.needs == 0 && slot.tail.load(SeqCst) != slot.head.load(Relaxed),
+                    Some(source) => {
+                        let waits = source.needs != 0 || source.child == Child::Awaited;
+                        !waits && slot.tail.load(SeqCst) != slot.head.load(Relaxed)
+                    }
                     None => slot.state.load(SeqCst) & 0xff >= 2,
                 }
             })
@@ -194,8 +197,12 @@ impl Collector {
             if blocked || self.chunks_in_row >= HARVEST_EVERY {
                 self.chunks_in_row = 0;
                 self.harvest_all();
+                if self.awaits_children() {
+                    self.reap();
+                }
             }
             if progress {
+                self.quiet_since = None;
                 return true;
             }
         }
@@ -209,6 +216,14 @@ impl Collector {
         if progress {
             self.quiet_since = None;
             return true;
+        }
+        if self.awaits_children() {
+            let quiet = self.quiet_since.get_or_insert_with(Instant::now).elapsed();
+            if quiet >= FORK_GRACE {
+                self.give_up_children();
+                return true;
+            }
+            return false;
         }
         self.pass_over_missing() || self.check_end()
     }
@@ -235,6 +250,7 @@ impl Collector {
 
     /// Delivers what is decoded and ends.
     fn finish(&mut self) {
+        self.sources.iter_mut().flatten().for_each(|source| source.stream.note_left_out());
         self.flush_all(true);
         let header = self.shared().header();
         let unrecorded = header.unrecorded.load(Relaxed);

@@ -6,14 +6,14 @@
 //! before it wrote the record is found missing and passed over.
 
 use super::Collector;
-use super::owners::Source;
+use super::owners::{Child, Source};
 use crate::entries::Record;
 use crate::events;
 use crate::stream::Stream;
 use std::sync::atomic::Ordering::SeqCst;
 use terrace_protocol::control::{self, Operation};
 use terrace_protocol::layout::{CHUNK_RECORDS, CHUNKS};
-use terrace_trace::Event;
+use terrace_trace::{Event, MarkKind, StreamId};
 
 /// Sequence numbers whose place in the trace's order is remembered. A record can lag behind by no more than all
 /// chunks can hold events, two records each at the least.
@@ -26,11 +26,13 @@ pub(super) struct Order {
     emitted: u64,
     /// For sequence numbers of the recent past: events in the trace once it was taken.
     history: Vec<u64>,
+    /// The stream of the last global event, and how many there were before its latest run of them.
+    newest: (StreamId, u64),
 }
 
 impl Order {
     pub fn new() -> Order {
-        Order { next: 1, emitted: 0, history: vec![0; HISTORY] }
+        Order { next: 1, emitted: 0, history: vec![0; HISTORY], newest: (StreamId(u32::MAX), 0) }
     }
 
     /// Whether all events before this number have been taken.
@@ -48,8 +50,16 @@ impl Order {
         (sequence < self.next).then(|| self.history[sequence as usize % HISTORY])
     }
 
-    /// Counts one more global event, and returns how many there are now.
-    fn emit(&mut self) -> u64 {
+    /// The last global event of another stream than this.
+    fn latest_of_others(&self, stream: StreamId) -> u64 {
+        if self.newest.0 == stream { self.newest.1 } else { self.emitted }
+    }
+
+    /// Counts one more global event, of this stream, and returns how many there are now.
+    fn emit(&mut self, stream: StreamId) -> u64 {
+        if self.newest.0 != stream {
+            self.newest = (stream, self.emitted);
+        }
         self.emitted += 1;
         self.emitted
     }
@@ -93,10 +103,15 @@ impl Collector {
                     return None;
                 };
                 source.sequence = source.sequence.max(sequence);
-                if after > source.stream.after() && !source.stream.is_empty() {
-                    self.deliver(number, &mut source.stream);
+                self.comes_after(number, source, after);
+            }
+            Operation::ChildEnded => {
+                if self.is_still_to_end(source.process, payload[0]) && source.child != Child::GivenUp {
+                    source.child = Child::Awaited;
+                    return None;
                 }
-                source.stream.set_after(after);
+                source.child = Child::Unknown;
+                self.comes_after(number, source, self.order.emitted());
             }
             _ if operation.is_sequenced() && sequence != 0 => {
                 if !self.order.is_due(sequence) {
@@ -112,6 +127,15 @@ impl Collector {
         Some(length)
     }
 
+    /// What follows on a stream comes after so many global events. Its own need no mention.
+    fn comes_after(&mut self, number: usize, source: &mut Source, after: u64) {
+        let after = after.min(self.order.latest_of_others(source.stream.id));
+        if after > source.stream.after() && !source.stream.is_empty() {
+            self.deliver(number, &mut source.stream);
+        }
+        source.stream.set_after(after);
+    }
+
     /// Turns one control record, in its right order, into the trace's events.
     pub(super) fn event(
         &mut self,
@@ -123,6 +147,9 @@ impl Collector {
         match operation {
             Operation::Spawn => self.spawn(number, source),
             Operation::Compute => source.stream.add_instructions(payload[0]),
+            // Order between parts that are kept is all that is asked for.
+            Operation::Wake if source.keeps => self.emit_wake(number, &mut source.stream),
+            Operation::Wake => {}
             _ => {
                 let index = source.process;
                 let Some(mut process) = self.processes[index].take() else { return };
@@ -156,12 +183,24 @@ impl Collector {
         {
             self.deliver_slot(open);
         }
-        let place = self.order.emit();
+        let place = self.order.emit(stream.id);
         stream.event(place, event);
         stream.set_after(place - 1);
         self.open.get_or_insert((number, place));
         // Batches after this one come after the event.
         stream.set_after(place);
+    }
+
+    /// Appends the mark of a thread that lets others go on, which itself need not wait for anyone.
+    fn emit_wake(&mut self, number: usize, stream: &mut Stream) {
+        if let Some((open, _)) = self.open
+            && open != number
+        {
+            self.deliver_slot(open);
+        }
+        let place = self.order.emit(stream.id);
+        stream.event(place, Event::Mark { kind: MarkKind::Wake, name: String::new(), value: 0 });
+        self.open.get_or_insert((number, place));
     }
 
     /// Delivers a stream's batch, after any that holds an event it comes after.
@@ -198,6 +237,10 @@ impl Collector {
 
     /// When a sequence number is waited for that no living thread is about to write: its owner was killed.
     pub(super) fn pass_over_missing(&mut self) -> bool {
+        if self.awaits_children() {
+            // Whose next records are all there.
+            return false;
+        }
         if !self.sources.iter().flatten().any(|source| !self.order.is_due(source.needs)) {
             return false;
         }
@@ -230,16 +273,30 @@ mod tests {
         let mut order = Order::new();
         assert_eq!((order.is_due(1), order.is_due(2), order.place_of(1)), (true, false, None));
         // The first stands for two events, as a forked thread with pages to list does.
-        order.emit();
-        order.emit();
+        order.emit(StreamId(0));
+        order.emit(StreamId(0));
         order.take(1);
         assert_eq!((order.is_due(2), order.place_of(1)), (true, Some(2)));
         // The second never comes: who comes after it need not wait, and comes after the same events.
         order.pass_over();
         assert_eq!((order.place_of(2), order.is_due(3)), (Some(2), true));
         // The second comes nevertheless, and gets a place of its own.
-        assert_eq!(order.emit(), 3);
+        assert_eq!(order.emit(StreamId(1)), 3);
         order.take(2);
         assert_eq!((order.place_of(2), order.is_due(3), order.is_due(4)), (Some(2), true, false));
+    }
+
+    #[test]
+    fn a_stream_need_not_come_after_its_own_events() {
+        let (one, other) = (StreamId(0), StreamId(1));
+        let mut order = Order::new();
+        assert_eq!((order.latest_of_others(one), order.latest_of_others(other)), (0, 0));
+        order.emit(one);
+        order.emit(one);
+        assert_eq!((order.latest_of_others(one), order.latest_of_others(other)), (0, 2));
+        order.emit(other);
+        order.emit(one);
+        order.emit(one);
+        assert_eq!((order.latest_of_others(one), order.latest_of_others(other)), (3, 5));
     }
 }

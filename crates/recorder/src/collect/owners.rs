@@ -20,8 +20,21 @@ pub(super) struct Source {
     pub needs: u64,
     /// Whether accesses are kept at the moment.
     pub keeps: bool,
+    /// Whether records wait until a process has ended here too, for which the thread waited.
+    pub child: Child,
     /// An allocation being resized.
     pub resized: Option<Object>,
+}
+
+/// What is known of the process whose end a thread's next record tells of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Child {
+    /// Nothing, or there is no such record.
+    Unknown,
+    /// Its own records are still to be taken.
+    Awaited,
+    /// Nobody waits for it any more.
+    GivenUp,
 }
 
 /// A registration: its number, the process's own id, and its place in the shared table.
@@ -89,6 +102,7 @@ impl Collector {
                 sequence: 0,
                 needs: 0,
                 keeps: true,
+                child: Child::Unknown,
                 resized: None,
             }));
         }
@@ -190,6 +204,36 @@ impl Collector {
         progress
     }
 
+    /// Whether a process that ended, as one that waited for it says, has still to be ended here. The number is the one that
+    /// the process has for itself, or that the recorder knows.
+    pub(super) fn is_still_to_end(&mut self, waiter: usize, child: u64) -> bool {
+        let shared = self.shared();
+        let used = (shared.header().processes_used.load(Acquire) as usize).min(PROCESSES);
+        (0..used).any(|place| {
+            let entry = shared.process(place);
+            let state = entry.state.load(Acquire);
+            let is_child = state >> 8 == child || u64::from(entry.seen_pid.load(Acquire)) == child;
+            if state & 0xff != 2 || !is_child {
+                return false;
+            }
+            // One that is not known yet soon is.
+            let Some(index) = self.places[place] else { return true };
+            index != waiter && self.processes[index].as_mut().is_some_and(Process::has_ended)
+        })
+    }
+
+    /// Whether a thread's records wait until a process has ended here.
+    pub(super) fn awaits_children(&self) -> bool {
+        self.sources.iter().flatten().any(|source| source.child == Child::Awaited)
+    }
+
+    /// Lets threads go on whose children are nowhere to be found.
+    pub(super) fn give_up_children(&mut self) {
+        for source in self.sources.iter_mut().flatten().filter(|source| source.child == Child::Awaited) {
+            source.child = Child::GivenUp;
+        }
+    }
+
     /// Whether another program registered under the same process id.
     pub(super) fn is_replaced(&self, pid: u32, place: usize) -> bool {
         let used = (self.shared().header().processes_used.load(Acquire) as usize).min(PROCESSES);
@@ -213,6 +257,9 @@ impl Collector {
     pub(super) fn end_thread(&mut self, number: usize, exit: Option<bool>) {
         let Some(mut source) = self.sources[number].take() else { return };
         let known = source.stream.id != StreamId(u32::MAX);
+        if known {
+            source.stream.note_left_out();
+        }
         if let Some(process_ends) = exit.filter(|_| known) {
             if source.keeps {
                 source.stream.flush_instructions();

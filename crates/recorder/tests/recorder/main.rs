@@ -8,6 +8,7 @@ mod filters;
 mod namespaces;
 mod opencl;
 mod opencl_commands;
+mod order;
 mod outlives;
 mod pattern;
 mod programs;

@@ -14,7 +14,7 @@ const MAP_KINDS: [MapKind; 7] = [
     MapKind::HugeTlb,
 ];
 
-const MARK_KINDS: [MarkKind; 14] = [
+const MARK_KINDS: [MarkKind; 15] = [
     MarkKind::RegionBegin,
     MarkKind::RegionEnd,
     MarkKind::Phase,
@@ -29,6 +29,7 @@ const MARK_KINDS: [MarkKind; 14] = [
     MarkKind::KernelEnqueue,
     MarkKind::KernelWait,
     MarkKind::Clients,
+    MarkKind::Wake,
 ];
 
 const ADVICES: [Advice; 8] = [

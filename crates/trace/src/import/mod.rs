@@ -95,7 +95,8 @@ impl Format {
 }
 
 impl Format {
-    /// Whether the header of a trace names a format, as where it came from, that does not say which loads wait for others.
+    /// Whether a trace does not say which loads wait for others: by its header it was recorded without, or comes from a
+    /// format that lacks it.
     pub fn lacks_dependences(header: &Header) -> bool {
         const LACKING: [Format; 7] = [
             Format::Lackey,
@@ -106,7 +107,7 @@ impl Format {
             Format::Damon,
             Format::Perf,
         ];
-        LACKING.iter().any(|format| format.name() == header.origin)
+        header.independent_loads || LACKING.iter().any(|format| format.name() == header.origin)
     }
 }
 

@@ -64,6 +64,7 @@ pub fn event() -> impl Strategy<Value = Event> {
         MarkKind::KernelEnqueue,
         MarkKind::KernelWait,
         MarkKind::Clients,
+        MarkKind::Wake,
     ]);
     let protection = (0u8..8).prop_map(Protection::from_bits);
     let name = "[a-z\u{e9}/]{0,12}";

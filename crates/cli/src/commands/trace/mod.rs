@@ -152,6 +152,7 @@ fn describe(info: &TraceInfo) -> String {
         ("accesses", format!("{} ({} reads, {} writes)", totals.accesses, totals.reads, totals.writes)),
         ("instructions", totals.instructions.to_string()),
         ("events", totals.events.to_string()),
+        ("loads", partial::unsaid(header).unwrap_or_default()),
         ("size", format!("{} ({:.2} bytes per access)", readable(info.file_bytes), info.bytes_per_access)),
         ("chunks", info.chunks.map(|chunks| chunks.to_string()).unwrap_or_default()),
         ("streams", totals.streams.len().to_string()),
