@@ -238,7 +238,7 @@ impl Collector {
     /// When a sequence number is waited for that no living thread is about to write: its owner was killed.
     pub(super) fn pass_over_missing(&mut self) -> bool {
         if self.awaits_children() {
-            // Whose next records are all there.
+            // The next records of those children are all there.
             return false;
         }
         if !self.sources.iter().flatten().any(|source| !self.order.is_due(source.needs)) {

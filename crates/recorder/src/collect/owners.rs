@@ -31,7 +31,7 @@ pub(super) struct Source {
 pub(super) enum Child {
     /// Nothing, or there is no such record.
     Unknown,
-    /// Its own records are still to be taken.
+    /// The process has records that are still to be taken.
     Awaited,
     /// Nobody waits for it any more.
     GivenUp,
