@@ -86,8 +86,8 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "old", machine: "old", run: boot::old },
 ];
 
-/// What the harness leaves to `run --weekly` and to whoever names it: these take a third of the time of all, and show how well pages
-/// are placed. What shows that no byte is lost and that all is put back runs each time.
+/// What the harness leaves to `run --weekly` and to whoever names it: these take a quarter of the time of all, and show how
+/// well pages are placed. What shows that no byte is lost and that all is put back runs each time.
 const WEEKLY: &[&str] = &["agreement", "exchange-full", "focus", "speed", "structures", "tiers", "write-hot"];
 
 /// For the harness: which scenario runs on which machine, and which are left to `--weekly`.
