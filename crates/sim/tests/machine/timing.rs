@@ -297,7 +297,7 @@ fn triad_reaches_the_bound_of_every_machines_fast_tier() {
     let mut failed = Vec::new();
     for machine in MACHINES {
         let design = wide(machine);
-        let program = triad(u64::from(design.core.count), 4 * MIB / 64);
+        let program = triad(u64::from(design.core.count), 16 * MIB / 64);
         let (share, outcome) = share_of_bound(&design, &mut program.source());
         assert_eq!(count(&outcome, "os.faults"), 0, "the region has only the triad");
         if !(0.95..=1.005).contains(&share) {
@@ -313,7 +313,7 @@ fn triad_never_exceeds_the_bound_on_the_machines_as_they_are() {
         let mut design = design("native-2m", machine, &[]);
         design.cache.l2.capacity = Bytes::kib(4 * u64::from(design.cache.l2.ways));
         design.cache.llc.capacity = Bytes::kib(64 * u64::from(design.cache.llc.ways));
-        let program = triad(u64::from(design.core.count), 4 * MIB / 64);
+        let program = triad(u64::from(design.core.count), 16 * MIB / 64);
         let (share, _) = share_of_bound(&design, &mut program.source());
         assert!((0.5..=1.005).contains(&share), "{machine}: {:.1} % of the bound", 100.0 * share);
     }
@@ -329,12 +329,12 @@ fn reads_alone_reach_the_bound_and_never_exceed_it() {
         design.cache.l2.outstanding = 1024;
         design.core.reorder_buffer = 4096;
         let mut program = Program::new();
-        program.map(DATA, 8 * MIB);
-        for page in 0..4 {
+        program.map(DATA, 32 * MIB);
+        for page in 0..16 {
             program.read(DATA + page * 2 * MIB);
         }
         program.mark(MarkKind::RegionBegin);
-        for line in 0..8 * MIB / 64 {
+        for line in 0..32 * MIB / 64 {
             program.access(DATA + 64 * line, 64, AccessKind::Read, 0, 1);
         }
         let (share, _) = share_of_bound(&design, &mut program.source());
