@@ -13,7 +13,7 @@ impl InMemory {
         // For each frame of each tier, whether a page was seen that it backs.
         let mut held: Vec<Vec<bool>> =
             self.frames.iter().map(|frames| vec![false; frames.count() as usize]).collect();
-        let mut end = terrace_seam::PageId::default();
+        let mut end = PageId::default();
         for (&name, page) in &self.pages {
             if name < end {
                 return Err(format!("{name:?} overlaps the page before it"));

@@ -100,13 +100,7 @@ impl AdvisePages {
     }
 }
 
-impl PageAdvice {
-    /// Whether any page fault is in the input. A recording that begins late finds its memory touched.
-    fn has_faults(&self) -> bool {
-        has_faults(&self.ways)
-    }
-}
-
+/// Whether any page fault is in the input. A recording that begins late finds its memory touched.
 fn has_faults(ways: &[WayResult]) -> bool {
     ways.iter().filter_map(|way| way.figures.as_ref()).any(|figures| figures.fault_latency.is_some())
 }

@@ -185,7 +185,7 @@ const COPYING: usize = 6;
 fn faults(advice: &PageAdvice, shown: &[&Region]) -> String {
     let ran = |name: &&str| advice.ways.iter().any(|way| way.name == *name && way.figures.is_some());
     let sizes: Vec<&str> = SIZES.into_iter().filter(ran).collect();
-    let has_faults = advice.has_faults();
+    let has_faults = super::has_faults(&advice.ways);
     let columns = |width: usize| sizes.iter().map(|size| format!("{size:>width$}")).collect::<String>();
     let (times, tails) = (sizes.len() * 8, sizes.len() * 12);
     let mut out = format!(
