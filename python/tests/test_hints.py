@@ -58,7 +58,7 @@ def test_a_sweep_takes_hints(hints, tmp_path):
 
 def test_tune_takes_hints(hints):
     tuned = terrace.tune(
-        "annotated", "xsbench,lookups=500", hints=hints, parameters=["growth"], runs=2, machine="zen4-cxl"
+        "annotated", "xsbench,lookups=500,gridpoints=100", hints=hints, parameters=["growth"], runs=2, machine="zen4-cxl"
     )
     assert tuned.policy == "annotated"
 

@@ -9,7 +9,7 @@ import terrace
 from terrace.policies import Idle, StaticRatio, nanoseconds
 
 MACHINE = {"machine": "zen4-cxl"}
-KV = "kv,keys=2e4,requests=3e4"
+KV = "kv,keys=2e4,requests=1e4"
 
 
 def apart_from_the_policys_own(run):
@@ -17,7 +17,7 @@ def apart_from_the_policys_own(run):
 
 
 def test_a_static_ratio_places_as_its_twin():
-    workload = "gups,bytes=64MiB,updates=5e4"
+    workload = "gups,bytes=32MiB,updates=2e4"
     for share in (0.25, 0.8):
         ours = terrace.run("first-touch", workload, policy=StaticRatio(share), **MACHINE)
         twin = terrace.run("bw-aware", workload, set={"os.policy.fast_share": share}, **MACHINE)

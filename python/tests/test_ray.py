@@ -16,7 +16,7 @@ else:
 
 TIMES = ["wall_seconds", "accesses_per_second"]
 SPACE = {"designs": ["native-4k", "native-2m"], "translation.l2.latency": ["9 cycles", "30 cycles"]}
-SLOW = "gups,bytes=64MiB,updates=2e6"
+SLOW = "gups,bytes=64MiB,updates=1e6"
 
 
 @pytest.fixture(scope="module", autouse=True)

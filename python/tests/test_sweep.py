@@ -139,12 +139,12 @@ def test_wrong_sweeps_are_refused_in_words(call, words):
 def test_a_run_that_fails_leaves_the_others():
     space = {
         "designs": ["native-4k", "native-2m"],
-        "native-2m:tier.dram.capacity": "64 MiB",
-        "native-2m:tier.cxl.capacity": "64 MiB",
+        "native-2m:tier.dram.capacity": "32 MiB",
+        "native-2m:tier.cxl.capacity": "32 MiB",
         "native-2m:os.reserved": "0 B",
     }
     with pytest.raises(terrace.RunError, match="1 of 2 runs succeeded: native-2m on gups: ") as raised:
-        terrace.sweep(space, "gups,bytes=256MiB,updates=1e5")
+        terrace.sweep(space, "gups,bytes=96MiB,updates=1e4")
     assert [row["design"] for row in raised.value.result.rows()] == ["native-4k"]
 
 

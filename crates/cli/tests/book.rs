@@ -186,16 +186,17 @@ fn every_statistic_is_documented() {
     }
     let documented = statistics_of(&page);
     assert!(is_meant("tier.<tier>.pages", "tier.dram.pages") && !is_meant("tier.<tier>.pages", "tier.dram"));
+    // Small ones: how much memory there is decides no name.
     let runs: [&[&str]; 7] = [
-        &["--design", "native-thp", "--workload", "gups,updates=1e4,threads=2"],
-        &["--design", "ambix", "--machine", "xeon-5218-dcpmm", "--workload", "kv,requests=1e4"],
+        &["--design", "native-thp", "--workload", "gups,bytes=16 MiB,updates=1e4,threads=2"],
+        &["--design", "ambix", "--machine", "xeon-5218-dcpmm", "--workload", "kv,keys=1e4,requests=1e4"],
         &[
             "--design",
             "native-4k",
             "--set",
             "translation.nested.host=\"4k\"",
             "--workload",
-            "kv,requests=1e4",
+            "kv,keys=1e4,requests=1e4",
         ],
         &[
             "--design",
@@ -205,9 +206,9 @@ fn every_statistic_is_documented() {
             "--workload",
             "gups,bytes=16 MiB,updates=1e4",
         ],
-        &["--design", "colt", "--workload", "chase,accesses=1e4"],
-        &["--design", "pom-tlb", "--workload", "chase,accesses=1e4"],
-        &["--design", "hatric", "--workload", "kv,requests=1e4,threads=2"],
+        &["--design", "colt", "--workload", "chase,bytes=16 MiB,accesses=1e4"],
+        &["--design", "pom-tlb", "--workload", "chase,bytes=16 MiB,accesses=1e4"],
+        &["--design", "hatric", "--workload", "kv,keys=1e4,requests=1e4,threads=2"],
     ];
     for run in runs {
         let document = common::json(common::terrace().arg("sim").args(run).args(["--json", "-"]));

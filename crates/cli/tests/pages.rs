@@ -22,15 +22,17 @@ const SPARSE: u64 = 128 * GIB + 512 * MIB;
 fn a_program_that_allocates_and_frees_wants_huge_pages() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("memset");
-    let text = "#include <stdlib.h>\n#include <string.h>\nint main(void) {\n    for (int i = 0; i < 3; i++) {\n        \
-        char *p = malloc(36 << 20);\n        memset(p, i, 36 << 20);\n        __asm__ volatile(\"\" ::\"r\"(p) : \
+    let text = "#include <malloc.h>\n#include <stdlib.h>\n#include <string.h>\nint main(void) {\n    \
+        mallopt(M_MMAP_THRESHOLD, 1 << 20);\n    for (int i = 0; i < 2; i++) {\n        \
+        char *p = malloc(24 << 20);\n        memset(p, i, 24 << 20);\n        __asm__ volatile(\"\" ::\"r\"(p) : \
         \"memory\");\n        free(p);\n    }\n}\n";
     common::compile(&program, text, &["-O2"]);
     let trace = folder.path().join("memset.trace");
     terrace().args(["record", "-o"]).arg(&trace).arg("--").arg(&program).assert().success();
     for machine in ["zen4-cxl", "zen5-turin"] {
         let mut command = terrace();
-        command.args(["compare", "native-4k", "native-thp", "--machine", machine, "--json", "-", "--trace"]);
+        command.args(["compare", "native-4k", "native-thp", "--machine", machine, "--json", "-"]);
+        command.args(["--no-intervals", "--trace"]);
         let document = json(command.arg(&trace));
         let seconds = |at: usize| document["runs"][at]["seconds_simulated"].as_f64().unwrap();
         assert!(seconds(0) > 2.0 * seconds(1), "{machine}: {} and {}", seconds(0), seconds(1));
@@ -237,7 +239,7 @@ fn each_way_is_shown_with_each_tlb_of_the_user_s() {
     let run = |more: &[&str]| {
         let mut command = terrace();
         command.args(["advise", "--pages", "--no-intervals", "--policies", "thp"]);
-        command.args(["--machine", "skylake-6140", "--workload", "gups,bytes=64MiB,updates=3e4"]).args(more);
+        command.args(["--machine", "skylake-6140", "--workload", "gups,bytes=32MiB,updates=3e4"]).args(more);
         command
     };
     let tlbs = ["--tlb", "spot", "--tlb", own, "--tlb", "zen5-turin", "--tlb", "rmm", "--tlb", "colt"];
@@ -278,7 +280,6 @@ fn each_way_is_shown_with_each_tlb_of_the_user_s() {
 #[test]
 fn copied_pages_of_files_are_no_region_s_and_the_sum_is_whole() {
     let aged = [
-        ("tier.dram.capacity", "256 MiB"),
         ("tier.cxl.capacity", "64 MiB"),
         ("os.reserved", "8 MiB"),
         ("os.memory.free_lists", "last-freed-first"),
@@ -289,16 +290,16 @@ fn copied_pages_of_files_are_no_region_s_and_the_sum_is_whole() {
     ];
     // Nearly all of the second is before its region of interest: copies are of the whole run.
     let programs = [
-        "slab,bytes=64MiB,keys=2e5,preload=0,reads=0.5,requests=60e3",
-        "slab,bytes=64MiB,keys=2e5,preload=1,reads=0.5,requests=1e3",
+        ("256 MiB", "slab,bytes=64MiB,keys=2e5,preload=0,reads=0.5,requests=60e3"),
+        ("96 MiB", "slab,bytes=24MiB,keys=7e4,preload=1,reads=0.5,requests=1e3"),
     ];
-    let run = |program: &str| {
+    let run = |(memory, program): (&str, &str)| {
         let mut command = terrace();
         command.args(["advise", "--pages", "--policies", "thp", "--time-scale", "2000", "--no-intervals"]);
         for (key, value) in aged {
             command.args(["--set", &format!("{key}={value}")]);
         }
-        command.args(["--workload", program]);
+        command.args(["--set", &format!("tier.dram.capacity={memory}"), "--workload", program]);
         command
     };
     let of = |costs: &Value| {

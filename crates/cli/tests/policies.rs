@@ -6,6 +6,8 @@ use serde_json::Value;
 
 /// A skewed input that takes a moment: 4 MiB, of which half fits in DRAM.
 const KV: &str = "kv,keys=8e3,requests=4e4";
+/// A shorter one, for searches of many runs.
+const SHORT: &str = "kv,keys=4e3,requests=1e4";
 const HALF: [&str; 6] =
     ["--machine", "xeon-5218-dcpmm", "--set", "os.reserved=0 B", "--set", "tier.dram.capacity=2 MiB"];
 
@@ -25,7 +27,7 @@ fn the_oracle_gets_its_first_pass() {
     let directory = folder.path().join("study");
     stdout(
         terrace()
-            .args(["compare", "first-touch", "oracle", "--workload", KV, "-o"])
+            .args(["compare", "first-touch", "oracle", "--workload", KV, "--no-intervals", "-o"])
             .arg(&directory)
             .args(HALF),
     );
@@ -106,7 +108,8 @@ fn a_setting_is_for_one_design_where_it_names_one() {
     let policies = ["--policies", "ambix,nimble", "--workload", KV];
     // Nimble knows no delay, and both a period.
     let own = ["--set", "ambix:os.policy.delay=2ms", "--set", "nimble:os.policy.period=3ms"];
-    let (document, _) = comparison(&[&policies[..], &own, &["--set", "os.fault_cost=900ns"]].concat());
+    let (document, _) =
+        comparison(&[&policies[..], &own, &["--set", "os.fault_cost=900ns", "--no-intervals"]].concat());
     assert_eq!(designs(&document), ["first-touch", "ambix", "nimble", "all-fast"]);
     let parameter = |at: usize, key: &str| document["runs"][at]["parameters"][key].clone();
     assert_eq!(parameter(1, "os.policy.delay"), "2ms");
@@ -140,7 +143,8 @@ fn a_setting_is_for_one_design_where_it_names_one() {
 
 #[test]
 fn several_shares_are_a_sweep() {
-    let (document, table) = comparison(&["--policies", "tpp", "--fast", "25%,50%", "--workload", KV]);
+    let (document, table) =
+        comparison(&["--policies", "tpp", "--fast", "25%,50%", "--workload", KV, "--no-intervals"]);
     assert_eq!(designs(&document), ["first-touch@25%", "first-touch@50%", "tpp@25%", "tpp@50%", "all-fast"]);
     let slowdown = |at: usize| document["runs"][at]["tiering"]["slowdown"].as_f64().unwrap();
     assert!(slowdown(0) > slowdown(1), "less fast memory is slower");
@@ -196,10 +200,12 @@ fn advice_keeps_within_the_slowdown_and_repeats() {
         "--seeds",
         "2",
         "--workload",
-        KV,
+        SHORT,
     ];
-    let ask = || json(terrace().args(question).args(search).args(["--json", "-"]));
-    let document = ask();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("advice.json");
+    let screen = stdout(terrace().args(question).args(search).arg("--json").arg(&file));
+    let document: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     assert_eq!(document["schema"], 1);
     let advice = &document["advice"];
     let of = |key: &str| advice[key].as_f64().unwrap();
@@ -223,9 +229,9 @@ fn advice_keeps_within_the_slowdown_and_repeats() {
     let ends: Vec<f64> =
         advice["slowdown_interval"].as_array().unwrap().iter().map(|end| end.as_f64().unwrap()).collect();
     assert!(ends[0] < of("slowdown") && of("slowdown") < ends[1], "{ends:?}");
-    assert_eq!(ask(), document, "the same question has the same answer");
+    let again = json(terrace().args(question).args(search).args(["--json", "-"]));
+    assert_eq!(again, document, "the same question has the same answer");
 
-    let screen = stdout(terrace().args(question).args(search));
     let lines: Vec<&str> = screen.lines().take_while(|line| !line.starts_with("See it:")).collect();
     assert!(lines.len() <= 30 && lines.iter().all(|line| line.chars().count() <= 80), "{screen}");
     for part in ["can be slow", "saves", "Seeds:", "Search:", "Interval:", "Time scale:"] {
@@ -273,7 +279,8 @@ fn wrong_questions_for_advice_say_what_would_be_right() {
 
 #[test]
 fn tuning_repeats_gains_and_says_what_it_was_not_tuned_on() {
-    let search = ["tune", "hemem", "--machine", "xeon-5218-dcpmm", "--time-scale", "1000", "--workload", KV];
+    let search =
+        ["tune", "hemem", "--machine", "xeon-5218-dcpmm", "--time-scale", "1000", "--workload", SHORT];
     let tune = |runs: &str, more: &[&str]| {
         json(terrace().args(search).args(["--runs", runs]).args(more).args(["--json", "-"]))
     };
@@ -316,7 +323,7 @@ fn tuning_repeats_gains_and_says_what_it_was_not_tuned_on() {
         assert!(least >= -0.002, "{document:#}");
     }
     assert_eq!(document["checks"].as_array().unwrap().len(), 1);
-    let other = tune("6", &["--parameter", "period,headroom", "--seed", "2"]);
+    let other = tune("1", &["--parameter", "period,headroom", "--seed", "2"]);
     assert_eq!(other["checks"].as_array().unwrap().len(), 2, "other seeds of the workload stand in");
 
     // The setting does in `compare` what it was said to do.
@@ -327,7 +334,7 @@ fn tuning_repeats_gains_and_says_what_it_was_not_tuned_on() {
     let fast = (resident / 2).next_multiple_of(4096);
     let shell = format!(
         "{} sim --design hemem --machine xeon-5218-dcpmm --time-scale 1000 --set 'os.reserved=0 B' \
-         --set 'tier.dram.capacity={fast} B' {sets} --workload {KV} --json -",
+         --set 'tier.dram.capacity={fast} B' {sets} --workload {SHORT} --json -",
         terrace.display()
     );
     let output = std::process::Command::new("sh").args(["-c", &shell]).output().unwrap();
@@ -345,9 +352,9 @@ fn tuning_shows_a_screen_and_refuses_contradictory_settings() {
         "--time-scale",
         "20000",
         "--runs",
-        "8",
+        "2",
         "--workload",
-        KV,
+        SHORT,
     ];
     let screen = stdout(terrace().args(search).args(["--slowdown", "30%", "--price", "slow=0.3"]));
     let lines = screen.lines().take_while(|line| !line.contains("se it:") && !line.contains("try it:"));

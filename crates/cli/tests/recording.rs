@@ -86,12 +86,11 @@ fn what_waits_for_something_is_simulated_after_it() {
     let program = folder.path().join("waits");
     common::compile(&program, PROGRAM, &["-O1", "-pthread"]);
     let idle = cycles(&program, &["0", "0", "0"]);
-    let (child, parent) =
-        (cycles(&program, &["2000000", "0", "0"]), cycles(&program, &["0", "2000000", "0"]));
-    let both = cycles(&program, &["2000000", "2000000", "0"]);
+    let (child, parent) = (cycles(&program, &["500000", "0", "0"]), cycles(&program, &["0", "500000", "0"]));
+    let both = cycles(&program, &["500000", "500000", "0"]);
     let (sum, longer) = (child + parent - idle, child.max(parent));
     assert!(both * 10 > sum * 9 && both < sum * 11 / 10, "{both}: the sum is {sum}, side by side {longer}");
-    let (one, four) = (cycles(&program, &["0", "200000", "1"]), cycles(&program, &["0", "200000", "4"]));
+    let (one, four) = (cycles(&program, &["0", "60000", "1"]), cycles(&program, &["0", "60000", "4"]));
     let work = one - idle;
     assert!(work > idle, "{work} {idle}");
     assert!(four > 3 * work, "four threads under one lock take {four}, of which one has {work}");

@@ -92,7 +92,7 @@ fn a_comparison_gives_each_design_what_it_gets_alone() {
     let table = stdout(
         terrace()
             .args(["compare", "native-4k", "native-2m", "interleave", "--workload", SMALL])
-            .args(["--workload", "stream,bytes=8 MiB", "-o"])
+            .args(["--workload", "stream,bytes=8 MiB", "--no-intervals", "-o"])
             .arg(&directory),
     );
     assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
@@ -137,6 +137,7 @@ fn a_comparison_repeated_is_equal_but_for_the_clock() {
         let folder = tempfile::tempdir().unwrap();
         let mut command = terrace();
         command.args(["compare", "native-4k", "vivt", "--workload", SMALL, "--json", "-", "-o", "study"]);
+        command.arg("--no-intervals");
         without_clock(json(command.current_dir(folder.path()))).to_string()
     };
     assert_eq!(run(), run());

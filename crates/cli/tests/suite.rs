@@ -39,12 +39,11 @@ fn a_program_says_what_it_stands_for() {
 #[test]
 fn a_built_in_program_is_an_input_by_its_name_in_the_suite() {
     let (_folder, mut command) = with_empty_cache();
-    let arguments =
-        ["sim", "--design", "native-4k", "--fidelity", "pages", "--suite", "astar", "--json", "-"];
+    let arguments = ["sim", "--design", "native-4k", "--fidelity", "pages", "--suite", "milc", "--json", "-"];
     let document = json(command.args(arguments));
-    assert_eq!(document["runs"][0]["input"], "astar");
+    assert_eq!(document["runs"][0]["input"], "milc");
     let repeat = document["runs"][0]["command"].as_str().unwrap();
-    assert!(repeat.ends_with("--suite astar"), "{repeat}");
+    assert!(repeat.ends_with("--suite milc"), "{repeat}");
 }
 
 #[test]
@@ -68,7 +67,7 @@ source = "a test"
 machine = "vbi-table1"
 design = "native-4k"
 fidelity = "pages"
-workload = "suite:astar"
+workload = "suite:milc"
 
 [run.recorded]
 like = "built_in"

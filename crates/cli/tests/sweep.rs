@@ -80,10 +80,10 @@ fn what_is_wrong_is_said() {
     assert!(said(2, &[]).contains("s.toml:1: unknown key \"design\"; did you mean \"designs\"?"));
     std::fs::write(&file, SWEEP).unwrap();
     assert!(said(2, &["--only", "0"]).contains("no run of this sweep is called \"0\""));
-    let failing = SWEEP.replace("bytes=2MiB,updates=2000", "bytes=256MiB,updates=1e5").replace(
+    let failing = SWEEP.replace("bytes=2MiB,updates=2000", "bytes=96MiB,updates=1e4").replace(
         "[set]",
         "[set]\n\"native-2m:os.reserved\" = \"0 B\"\n\
-                                 \"native-2m:tier.dram.capacity\" = \"64 MiB\"\n\"native-2m:tier.cxl.capacity\" = \"64 MiB\"",
+                                 \"native-2m:tier.dram.capacity\" = \"32 MiB\"\n\"native-2m:tier.cxl.capacity\" = \"32 MiB\"",
     );
     std::fs::write(&file, failing).unwrap();
     let text = said(1, &[]);

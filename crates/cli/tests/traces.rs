@@ -162,7 +162,7 @@ fn exports_are_read_again_and_say_what_they_lost() {
     assert_eq!((&back["format"], &back["totals"]["reads"]), (&"champsim".into(), &totals["reads"]));
     assert_eq!(back["totals"]["instructions"], said["records"]);
     assert!(std::fs::read(&path).unwrap().starts_with(b"\xfd7zXZ"));
-    let (said, path) = export("a.zst", &["--to", "oraclegeneral", "--block", "2 MiB"]);
+    let (said, path) = export("a.zst", &["--to", "oraclegeneral", "--block", "8 KiB"]);
     assert_eq!(info(&path)["format"], "oraclegeneral");
     assert!(said["records"].as_u64() >= totals["accesses"].as_u64());
     let (said, path) = export("a.folded", &["--to", "folded"]);

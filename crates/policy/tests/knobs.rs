@@ -185,6 +185,8 @@ fn others(parameter: &ParameterInfo, value: &str) -> Vec<String> {
     let mut others: Vec<String> = match parameter.kind {
         Kind::Switch => vec![(value != "true").to_string()],
         Kind::Choice => parameter.choices.iter().map(|choice| choice.name.clone()).collect(),
+        // A longer period shows as soon as a shorter one, and the policy is not called a thousand times as often.
+        Kind::Time => [10.0, 0.1, 2.0, 0.5, 0.001].into_iter().filter_map(scaled).collect(),
         // The more a value differs, the likelier it shows at once.
         _ => [0.001, 10.0, 0.1, 2.0, 0.5].into_iter().filter_map(scaled).collect(),
     };

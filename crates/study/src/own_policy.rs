@@ -105,7 +105,7 @@ mod tests {
         (own, runs)
     }
 
-    const GUPS: &str = "gups,bytes=64MiB,updates=5000";
+    const GUPS: &str = "gups,bytes=32MiB,updates=5000";
 
     #[test]
     fn a_comparison_has_a_run_of_its_first_design_under_it() {

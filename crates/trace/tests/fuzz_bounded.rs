@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use terrace_trace::fuzz;
 
 /// Iterations per target.
-const ITERATIONS: u64 = 20_000;
+const ITERATIONS: u64 = 8_000;
 /// No input of a few kilobytes may make the reader hold more: one section of events at its limit, the events of one
 /// batch at theirs, and little else.
 const MEMORY_LIMIT: usize = 224 << 20;

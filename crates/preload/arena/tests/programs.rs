@@ -288,7 +288,7 @@ fn a_random_program_with_hints_finds_every_byte() {
     let sites: Vec<String> = log.lines().filter_map(of_line).collect();
     assert!(sites.len() >= 2, "{log}");
     let path = write("own.toml", &sites);
-    for seed in 1..4 {
+    for seed in 1..3 {
         let (found, log) = run_by(&path, &seed.to_string());
         assert_eq!(found, torture(seed, 2500, 3, None));
         // The programs that it starts meet none.

@@ -216,11 +216,12 @@ fn servers_that_a_script_starts_end_at_the_limit_with_it() {
 fn a_slow_consumer_holds_the_program_back() {
     let workshop = Workshop::new();
     let program = workshop.static_c(
-        "static volatile long a; int main() { for (long i = 0; i < 20000000; i++) a = i; return 0; }",
+        "static volatile long a; int main() { for (long i = 0; i < 2000000; i++) a = i; return 0; }",
     );
     let mut recording = start(&[&program], &options());
     let mut accesses = recording.next_batch().unwrap().unwrap().len();
-    // However long we look away, the program is at most a queue of chunks ahead: it comes to rest before its end.
+    // However long we look away, the program is at most a queue of chunks ahead, 131,072 records: it comes to rest long
+    // before its end.
     let pid = recording.id();
     let state_and_time = || {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
@@ -236,6 +237,6 @@ fn a_slow_consumer_holds_the_program_back() {
     while let Some(batch) = recording.next_batch().unwrap() {
         accesses += batch.len();
     }
-    assert!(accesses >= 20_000_000);
+    assert!(accesses >= 2_000_000);
     assert!(recording.wait().unwrap().success());
 }

@@ -52,11 +52,12 @@ fn a_pid_namespace_with_its_own_proc() {
 /// The recorder's own process id is unknown in there, too, so this hangs on the kernel's word that it lives.
 #[test]
 fn a_busy_program_in_a_pid_namespace() {
-    let script = "i=0; while [ $i -lt 30000 ]; do i=$((i + 1)); done; exit 0";
+    let script = "i=0; while [ $i -lt 1500 ]; do i=$((i + 1)); done; exit 0";
     let Some(said) = recorded(&["-fp"], &["/bin/dash", "-c", script]) else { return };
     let last = said.lines().rev().find(|line| line.contains(" accesses, ")).unwrap();
     let accesses: u64 = last.split(' ').next().unwrap().parse().unwrap();
-    assert!(accesses > 10_000_000, "recorded to its end: {last}");
+    // Many times its queue of 131,072 records: only a program that waits for room asks whether its recorder lives.
+    assert!(accesses > 2_000_000, "recorded to its end: {last}");
 }
 
 #[test]

@@ -108,13 +108,13 @@ impl Seen {
 #[test]
 fn a_vector_addition_has_two_loads_and_a_store_for_each_item() {
     let workshop = Workshop::new();
-    let seen = record(&[&program(&workshop, "vecadd"), &"1048576"], &gpu());
-    assert_eq!(seen.gpu, [2_097_152, 1_048_576]);
+    let seen = record(&[&program(&workshop, "vecadd"), &"65536"], &gpu());
+    assert_eq!(seen.gpu, [131_072, 65_536]);
     // The host fills two vectors and reads the third, 64 bytes at a time.
-    assert_eq!(seen.host, [65_536, 131_072]);
-    assert_eq!(seen.launches, [("vecadd".to_owned(), 4096)]);
+    assert_eq!(seen.host, [4096, 8192]);
+    assert_eq!(seen.launches, [("vecadd".to_owned(), 256)]);
     assert_eq!(seen.names, ["a", "b", "c"], "buffers are called as the kernel calls them");
-    let full = BTreeMap::from([(32, 3 * 1_048_576 / 32)]);
+    let full = BTreeMap::from([(32, 3 * 65_536 / 32)]);
     assert_eq!(seen.lanes["vecadd"], full, "no lane ever goes another way");
     assert!(seen.warnings.is_empty(), "{:?}", seen.warnings);
 }

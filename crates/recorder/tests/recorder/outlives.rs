@@ -148,7 +148,7 @@ fn a_recording_that_has_reached_its_limit() {
 #[test]
 fn a_limit_anywhere() {
     let script = "for i in 1 2; do x=$(seq 1 10 | sort -rn | head -n 1); test $x = 10 || exit 9; done";
-    for limit in (30_000..260_000).step_by(10_000) {
+    for limit in (30_000..260_000).step_by(19_000) {
         let limited = terrace_recorder::RecordOptions { limit: Some(limit), ..options() };
         let mut recording = start(&[&"bash", &"-c", &script], &limited);
         while recording.next_batch().unwrap().is_some() {}

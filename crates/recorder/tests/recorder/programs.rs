@@ -10,7 +10,7 @@ fn python() {
     let workshop = Workshop::new();
     let script = workshop.path("script.py");
     std::fs::write(&script, "assert sum(i * i for i in range(1000)) == 332833500\n").unwrap();
-    let recorded = run(&[&"python3", &script], &options());
+    let recorded = run(&[&"python3", &"-I", &"-S", &script], &options());
     assert!(recorded.status.success(), "python3 is needed by this test: {}", recorded.status);
     assert!(recorded.accesses() > 1_000_000);
 }

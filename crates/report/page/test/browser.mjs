@@ -33,6 +33,13 @@ const report = JSON.parse(readFileSync(join(directory, "results.json"), "utf8"))
 const browser = await launch();
 const open = (options) => open_page(browser, pathToFileURL(join(directory, "report.html")).href, (url) => /^(file|data|blob):/.test(url), options);
 
+// Most tests only look: they share a page. An error on it fails those that come later, too.
+let shared = null;
+async function look() {
+  shared ??= await open({});
+  return shared;
+}
+
 const number = (text) => Number(text.replace(/,/g, ""));
 
 const tests = {
@@ -54,7 +61,7 @@ const tests = {
   },
 
   async "a note names the designs and inputs that it is about, where it is not about all"() {
-    const { page, errors, close } = await open({});
+    const { page, errors } = await look();
     const shown = await page.$$eval("#repeat .caveats li", (all) => all.map((one) => one.textContent));
     for (const note of new Set(report.runs.flatMap((run) => run.notes))) {
       const inputs = new Set(report.runs.filter((run) => run.notes.includes(note)).map((run) => run.input));
@@ -62,13 +69,12 @@ const tests = {
       assert.ok(shown.some((line) => line.endsWith(about + note)), `${about}${note} in ${shown.join(" | ")}`);
     }
     assert.deepEqual(errors, []);
-    await close();
   },
 
   async "tiering is shown where memory lay in several tiers, with the numbers of results.json"() {
     const placed = report.runs.filter((run) => run.tiering);
     const shown = placed.some((run) => run.tiering.policy || run.tiering.tiers[0].share < 1);
-    const { page, errors, close } = await open({});
+    const { page, errors } = await look();
     const rows = await page.$$eval("#tiering-table tbody tr", (all) =>
       all.map((row) => Object.fromEntries([...row.children].map((cell) => [cell.dataset.key, cell.dataset.value]))),
     );
@@ -84,12 +90,11 @@ const tests = {
       assert.ok(await page.$$eval("#tiering .chart", (all) => all.every((one) => one.querySelector("svg path"))));
     }
     assert.deepEqual(errors, []);
-    await close();
   },
 
   async "contiguity is shown where hardware or a policy is about it, with the numbers of results.json"() {
     const shown = report.runs.filter((run) => run.contiguity);
-    const { page, errors, close } = await open({});
+    const { page, errors } = await look();
     const rows = await page.$$eval("#contiguity-table tbody tr", (all) =>
       all.map((row) => Object.fromEntries([...row.children].map((cell) => [cell.dataset.key, cell.dataset.value]))),
     );
@@ -114,26 +119,24 @@ const tests = {
       }
     }
     assert.deepEqual(errors, []);
-    await close();
   },
 
   async "mixes have a row per run and one per program, with the numbers of results.json"() {
     const shown = report.runs.filter((run) => run.mix);
     assert.ok(args[0] || shown.length > 0, "the sample has none");
-    const { page, errors, close } = await open({});
+    const { page, errors } = await look();
     const rows = (table) =>
       page.$$eval(`${table} tbody tr`, (all) => all.map((row) => Object.fromEntries([...row.children].map((cell) => [cell.dataset.key, cell.dataset.value]))));
     const [runs, programs] = [await rows("#mixes-table"), await rows("#mix-programs-table")];
     assert.deepEqual(runs.map((row) => Number(row.weighted)), shown.map((run) => run.mix.weighted_speedup));
     assert.deepEqual(programs.map((row) => [row.program, Number(row.slowdown)]), shown.flatMap((run) => run.mix.programs.map((one) => [one.name, one.slowdown])));
     assert.deepEqual(errors, []);
-    await close();
   },
 
   async "memories of a GPU are shown over time, with their link and structures"() {
     const shown = report.runs.filter((run) => run.pools);
     assert.ok(args[0] || shown.length > 1, "the sample has none");
-    const { page, errors, close } = await open({});
+    const { page, errors } = await look();
     assert.equal(await page.locator("#pools").count(), shown.length > 0 ? 1 : 0);
     const sum = (row) => row.split(" ").reduce((all, one) => all + Number(one), 0);
     for (const [at, run] of shown.entries()) {
@@ -163,11 +166,10 @@ const tests = {
       await page.locator("#pools-shares .chart svg path").first().waitFor({ state: "attached" });
     }
     assert.deepEqual(errors, []);
-    await close();
   },
 
   async "the numbers of the table are those of results.json"() {
-    const { page, errors, close } = await open({});
+    const { page, errors } = await look();
     const rows = await page.$$eval("#numbers-table tbody tr", (all) =>
       all.map((row) => ({
         design: row.dataset.design,
@@ -188,11 +190,10 @@ const tests = {
       if (misses !== undefined) assert.equal(Number(row.cells.tlb.value), (1000 * misses) / run.instructions);
     });
     assert.deepEqual(errors, []);
-    await close();
   },
 
   async "all statistics of an input are shown and can be filtered"() {
-    const { page, errors, close } = await open({});
+    const { page, errors } = await look();
     const input = report.runs[0].input;
     const runs = report.runs.filter((run) => run.input === input);
     const shown = await page.$$eval("#statistics-table tbody tr", (all) =>
@@ -209,11 +210,10 @@ const tests = {
     const filtered = await page.$$eval("#statistics-table tbody th", (all) => all.map((cell) => cell.textContent));
     assert.ok(filtered.length > 0 && filtered.every((name) => name.includes("tlb") && name.includes("l2")), String(filtered));
     assert.deepEqual(errors, []);
-    await close();
   },
 
   async "speed-ups are differences with intervals, and small ones are seen"() {
-    const { page, errors, close } = await open({});
+    const { page, errors } = await look();
     const timed = report.runs.filter((run) => run.speedup);
     assert.ok(timed.length > 0, "no run has a speed-up");
     const rows = await page.$$eval("#numbers-table tbody tr", (all) => all.map((row) => row.querySelector("[data-key=between]").dataset.value));
@@ -256,11 +256,10 @@ const tests = {
     const percent = Math.abs((first.speedup.value - 1) * 100);
     if (percent > 0.1 && percent < 99) assert.ok(differences.some((text) => text.includes(percent.toFixed(1))), `${percent} in ${differences}`);
     assert.deepEqual(errors, []);
-    await close();
   },
 
   async "memory of any size is drawn with the numbers of results.json"() {
-    const { page, errors, close } = await open({});
+    const { page, errors } = await look();
     for (const input of report.inputs) {
       const tab = page.locator(`#inputs .segmented button:text-is("${input.name}")`);
       if (await tab.count()) await tab.click();
@@ -277,11 +276,10 @@ const tests = {
       assert.ok(await page.$$eval("#inputs [data-curves] .chart", (all) => all.every((one) => one.querySelector("svg path"))));
     }
     assert.deepEqual(errors, []);
-    await close();
   },
 
   async "the machine, its tiers and what its constants rest on are shown, and how far to trust it"() {
-    const { page, errors, close } = await open({});
+    const { page, errors } = await look();
     for (const name of new Set(report.runs.map((run) => run.machine))) {
       const card = await page.textContent(`[data-machine="${name}"]`);
       const run = report.runs.find((one) => one.machine === name);
@@ -292,7 +290,6 @@ const tests = {
     const words = await page.textContent("#validity");
     assert.ok(words.includes("Intervals") || words.includes("No intervals"), words);
     assert.deepEqual(errors, []);
-    await close();
   },
 
   async "a heading sorts, and sorts back"() {

@@ -39,8 +39,8 @@ writeFileSync(
   'designs = ["native-4k"]\nworkloads = ["gups,bytes=16 MiB,updates=2e4"]\n[set]\n"translation.l2.latency" = ["9 cycles", "18 cycles"]\n',
 );
 run("sweep", "sweep.toml", "-o", "sweep");
-run("tune", "ambix", "--fast", "50%", "--runs", "3", "--workload", "gups,bytes=16 MiB,updates=5e4", "--json", "tune.json");
-run("advise", "--pages", "--workload", "kv,requests=2000,keys=40000", "--json", "pages.json");
+run("tune", "ambix", "--fast", "50%", "--runs", "3", "--workload", "gups,bytes=4 MiB,updates=1e4", "--json", "tune.json");
+run("advise", "--pages", "--no-intervals", "--workload", "kv,requests=2000,keys=10000", "--json", "pages.json");
 mkdirSync(join(scratch, "damaged"));
 writeFileSync(join(scratch, "damaged/results.json"), '{"schema": 2, "runs": [');
 writeFileSync(join(scratch, "other.json"), '{"schema": 1, "claims": []}');

@@ -348,7 +348,7 @@ fn a_copy_without_room_says_how_much_it_left() {
 
 #[test]
 fn balancing_keeps_the_share_that_migration_alone_overshoots() {
-    let pages = 2048;
+    let pages = 1024;
     let lines = pages * LINES;
     let mut script = Kernels::new(&[("a", pages)]);
     // All lines, far from one another, so that at any time the memories serve what their shares of the pages say.

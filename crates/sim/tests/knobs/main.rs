@@ -31,14 +31,17 @@ fn others(parameter: &ParameterInfo, value: &str) -> Vec<String> {
             _ => quantity,
         }
     };
+    let ends = parameter.range.iter().flat_map(|range| [range.low.clone(), range.high.clone()]);
+    let ends = ends.filter(|end| !end.contains(" or "));
     let mut others: Vec<String> = match parameter.kind {
         Kind::Switch => vec![(value != "true").to_string()],
         Kind::Choice => parameter.choices.iter().map(|choice| choice.name.clone()).collect(),
         // The more a value differs, the likelier it shows at once.
-        _ => [16.0, 0.0625, 4.0, 0.25, 2.0, 0.5].into_iter().filter_map(scaled).collect(),
+        _ => {
+            let far = [16.0, 0.0625].into_iter().filter_map(scaled);
+            far.chain(ends).chain([4.0, 0.25, 2.0, 0.5].into_iter().filter_map(scaled)).collect()
+        }
     };
-    let ends = parameter.range.iter().flat_map(|range| [range.low.clone(), range.high.clone()]);
-    others.extend(ends.filter(|end| !end.contains(" or ")));
     if value.starts_with('[') {
         others = others.into_iter().map(|other| format!("[\"{other}\"]")).collect();
     }

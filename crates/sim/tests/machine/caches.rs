@@ -302,7 +302,7 @@ fn kind(write: bool) -> AccessKind {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
     fn one_core_agrees_with_lists(

@@ -25,11 +25,11 @@ const DESIGNS: [&str; 15] = [
 ];
 
 const WORKLOADS: [&str; 5] = [
-    "gups,bytes=24 MiB,updates=4e4",
-    "kv,keys=8e3,requests=2e4",
-    "stencil,side=64",
-    "stream,bytes=6 MiB,iterations=1,threads=3",
-    "kv,keys=8e3,requests=2e4,threads=6",
+    "gups,bytes=12 MiB,updates=2e4",
+    "kv,keys=4e3,requests=1e4",
+    "stencil,side=48",
+    "stream,bytes=3 MiB,iterations=1,threads=3",
+    "kv,keys=4e3,requests=1e4,threads=6",
 ];
 
 /// Small caches and TLBs, so that little input fills them, and a small first tier, so that it spills.
@@ -175,7 +175,7 @@ fn every_machine_conserves() {
     {
         for name in ["native-4k", "native-thp", "weighted-interleave"] {
             let design = tight(name, machine);
-            for spec in ["gups,bytes=8 MiB,updates=2e4,threads=4", "kv,keys=4e3,requests=1e4,threads=2"] {
+            for spec in ["gups,bytes=4 MiB,updates=1e4,threads=4", "kv,keys=2e3,requests=5e3,threads=2"] {
                 let outcome = whole(&design, &mut *endless(spec), Fidelity::Full);
                 check(&design, &outcome, two_line_accesses(spec), &format!("{name} on {machine}, {spec}"));
             }

@@ -9,14 +9,14 @@ use terrace_trace::{EventSource, KernelAccess, MarkKind};
 fn cases() -> Vec<(Design, &'static str, Fidelity)> {
     let mut cases = Vec::new();
     for (name, machine, spec) in [
-        ("native-4k", "vbi-table1", "gups,bytes=16 MiB,updates=3e4"),
-        ("native-thp", "zen4-cxl", "kv,keys=8e3,requests=2e4,threads=5"),
-        ("weighted-interleave", "haswell-32", "stream,bytes=6 MiB,iterations=1,threads=40"),
-        ("vivt", "vbi-table1", "kv,keys=4e3,requests=1e4,threads=6"),
-        ("colt", "vbi-table1", "kv,keys=4e3,requests=1e4,threads=6"),
-        ("rmm", "zen4-cxl", "kv,keys=4e3,requests=1e4,threads=3"),
-        ("direct-segment", "vbi-table1", "gups,bytes=16 MiB,updates=3e4"),
-        ("spot", "zen4-cxl", "gups,bytes=16 MiB,updates=3e4"),
+        ("native-4k", "vbi-table1", "gups,bytes=8 MiB,updates=15e3"),
+        ("native-thp", "zen4-cxl", "kv,keys=4e3,requests=1e4,threads=5"),
+        ("weighted-interleave", "haswell-32", "stream,bytes=3 MiB,iterations=1,threads=40"),
+        ("vivt", "vbi-table1", "kv,keys=2e3,requests=5e3,threads=6"),
+        ("colt", "vbi-table1", "kv,keys=2e3,requests=5e3,threads=6"),
+        ("rmm", "zen4-cxl", "kv,keys=2e3,requests=5e3,threads=3"),
+        ("direct-segment", "vbi-table1", "gups,bytes=8 MiB,updates=15e3"),
+        ("spot", "zen4-cxl", "gups,bytes=8 MiB,updates=15e3"),
     ] {
         for fidelity in [Fidelity::Full, Fidelity::Translation, Fidelity::Pages] {
             if name != "vivt" || fidelity != Fidelity::Translation {
@@ -35,7 +35,7 @@ fn equal_inputs_give_equal_outcomes_alone_and_beside_each_other() {
     };
     let expected = once();
     let at_once: Vec<Vec<Outcome>> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..3).map(|_| scope.spawn(once)).collect();
+        let threads: Vec<_> = (0..2).map(|_| scope.spawn(once)).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     for outcomes in &at_once {
@@ -86,7 +86,7 @@ impl EventSource for Halves {
 #[test]
 fn where_batches_end_decides_nothing() {
     for (name, spec) in
-        [("native-4k", "gups,bytes=16 MiB,updates=3e4"), ("perfect-tlb", "kv,keys=4e3,requests=1e4")]
+        [("native-4k", "gups,bytes=8 MiB,updates=15e3"), ("perfect-tlb", "kv,keys=4e3,requests=1e4")]
     {
         let design = design(name, "vbi-table1", &[]);
         for fidelity in [Fidelity::Full, Fidelity::Translation, Fidelity::Pages] {

@@ -6,12 +6,12 @@ use terrace_sim::design::Design;
 use terrace_sim::{Fidelity, Options, Outcome};
 
 const WORKLOADS: [&str; 6] = [
-    "gups,bytes=24 MiB,updates=4e4",
-    "chase,bytes=16 MiB,accesses=4e4",
-    "kv,keys=8e3,requests=2e4",
-    "stencil,side=64",
-    "hashjoin,build=2e4,probe=3e4",
-    "slab,bytes=18 MiB,keys=8e3,requests=8e3",
+    "gups,bytes=12 MiB,updates=2e4",
+    "chase,bytes=8 MiB,accesses=2e4",
+    "kv,keys=4e3,requests=1e4",
+    "stencil,side=48",
+    "hashjoin,build=1e4,probe=15e3",
+    "slab,bytes=18 MiB,keys=4e3,requests=4e3",
 ];
 
 /// Every integer statistic but cycles that both have: equal. Returns how many.
@@ -39,8 +39,8 @@ fn three(design: &Design, spec: &str, whole: bool) -> [Outcome; 3] {
     })
 }
 
-/// Pairs of levels on one design and input.
-fn check(design: &Design, spec: &str, whole: bool) {
+/// Pairs of levels on one design and input. Returns the outcome of the full one.
+fn check(design: &Design, spec: &str, whole: bool) -> Outcome {
     let what = format!("{} on {spec}", design.name);
     let [full, translation, pages] = three(design, spec, whole);
     // TLBs and walks, tiers, operating system.
@@ -56,6 +56,7 @@ fn check(design: &Design, spec: &str, whole: bool) {
     assert_eq!(unfiltered, pages.accesses, "{what}: every access meets a tier");
     assert!(pages.stats.get("tlb.l2.miss").is_none() && pages.stats.get("tier.dram.reads").is_none());
     assert!(translation.stats.get("cache.l1.hit").is_none());
+    full
 }
 
 #[test]
@@ -85,12 +86,11 @@ fn a_perfect_tlb_agrees() {
 #[test]
 fn a_spill_agrees() {
     let mut design = design("first-touch", "vbi-table1", &[]);
-    design.tiers[0].capacity.0 = 12 * MIB;
+    design.tiers[0].capacity.0 = 6 * MIB;
     design.os.reserved.0 = 0;
-    for spec in ["gups,bytes=24 MiB,updates=4e4", "kv,keys=8e4,preload=1,requests=1e4"] {
-        check(&design, spec, true);
-        let [full, _, _] = three(&design, spec, true);
-        assert_eq!(count(&full, "tier.dram.pages"), 12 * MIB / PAGE);
+    for spec in ["gups,bytes=12 MiB,updates=2e4", "kv,keys=4e4,preload=1,requests=5e3"] {
+        let full = check(&design, spec, true);
+        assert_eq!(count(&full, "tier.dram.pages"), 6 * MIB / PAGE);
     }
 }
 
@@ -132,7 +132,7 @@ fn what_is_passed_over_leaves_memory_as_it_would_be() {
     {
         let design = design(name, "skylake-6140", &sets);
         let run = |fast_forward| {
-            let spec = "gups,bytes=256 MiB,updates=2e5,threads=2";
+            let spec = "gups,bytes=128 MiB,updates=1e5,threads=2";
             let options = Options { fast_forward, ..Options::default() };
             run_with(&design, &mut *workload(spec), options).unwrap()
         };

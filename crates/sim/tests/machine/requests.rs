@@ -69,6 +69,7 @@ fn requests_before_the_region_and_ends_without_a_beginning_do_not_count() {
 
 #[test]
 fn services_are_timed_without_what_lies_between_requests() {
+    const REQUESTS: u64 = 600;
     let machine = design("native-4k", "vbi-table1", &[]);
     let sizes = [
         ("service", "bytes=8MiB"),
@@ -80,18 +81,18 @@ fn services_are_timed_without_what_lies_between_requests() {
     ];
     for (name, size) in sizes {
         let of = |more: &str| {
-            let spec = format!("{name},{size},requests=2000,{more}");
+            let spec = format!("{name},{size},requests={REQUESTS},{more}");
             run(&machine, &mut *workload(&spec), Fidelity::Full)
         };
         let (busy, quick, slow) =
             (of("timed=yes,think=0"), of("timed=yes,think=5e3"), of("timed=yes,think=100e3"));
-        assert_eq!(value(&busy, "count"), 2000.0, "{name}");
+        assert_eq!(value(&busy, "count"), REQUESTS as f64, "{name}");
         assert!(nanoseconds(&slow) > nanoseconds(&quick), "{name}");
         // How long a thread thinks does not matter, as long as the last request's loads are done by then.
         let [quick, slow] = [quick, slow].map(|outcome| value(&outcome, "latency.mean"));
         assert!((slow / quick - 1.0).abs() < 0.1, "{name}: {quick} and {slow} ns");
         // A thread that never thinks does nothing but its requests, of which neighbours may overlap.
-        let all = value(&busy, "latency.mean") * 2000.0;
+        let all = value(&busy, "latency.mean") * REQUESTS as f64;
         assert!(all > 0.9 * nanoseconds(&busy), "{name}: {all} of {}", nanoseconds(&busy));
         let plain = of("timed=no,think=0");
         assert_eq!(
@@ -149,14 +150,14 @@ fn requests_of_a_warm_up_are_made_and_not_counted() {
     let machine = design("native-4k", "vbi-table1", &[]);
     for name in ["service", "lsm", "tpcc", "search"] {
         let of = |more: &str| {
-            let spec = format!("{name},bytes=8MiB,threads=2,requests=2000,think=5e3,timed=yes,{more}");
+            let spec = format!("{name},bytes=8MiB,threads=2,requests=600,think=5e3,timed=yes,{more}");
             run(&machine, &mut *workload(&spec), Fidelity::Full)
         };
-        let (all, half) = (of("warmup=0"), of("warmup=1000"));
-        assert_eq!((value(&all, "count"), value(&half, "count")), (2000.0, 1000.0), "{name}");
+        let (all, half) = (of("warmup=0"), of("warmup=300"));
+        assert_eq!((value(&all, "count"), value(&half, "count")), (600.0, 300.0), "{name}");
         let share = half.accesses as f64 / all.accesses as f64;
         assert!((share - 0.5).abs() < 0.05, "{name}: {share} of the accesses");
         // One of the threads has nothing to do before the run.
-        assert_eq!(value(&of("warmup=1"), "count"), 1999.0, "{name}");
+        assert_eq!(value(&of("warmup=1"), "count"), 599.0, "{name}");
     }
 }

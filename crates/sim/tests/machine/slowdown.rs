@@ -16,12 +16,12 @@ const EMULATED: [(&str, &str); 1] = [("tier.slow.link.latency", "0 ns")];
 /// Slow memory is emulated by the faults of poisoned pages alone, as in the source.
 #[test]
 fn a_policy_that_is_given_a_slowdown_keeps_it() {
-    let spec = "service,bytes=64MiB,values=varied,value=320 B,think=24e3,requests=400e3";
+    let spec = "service,bytes=32MiB,values=varied,value=320 B,think=24e3,requests=200e3";
     let run = |name: &str, sets: &[(&str, &str)]| scaled_run(name, spec, &EMULATED, sets);
     let fast = run("all-fast", &[]);
     for target in [0.01, 0.03, 0.1] {
         let target_text = target.to_string();
-        let sets = [("os.policy.slowdown", target_text.as_str()), ("os.policy.interval", "2 s")];
+        let sets = [("os.policy.slowdown", target_text.as_str()), ("os.policy.interval", "1 s")];
         let slowed = run("thermostat", &sets);
         let slowdown = slowed.seconds_simulated / fast.seconds_simulated - 1.0;
         assert!(slowdown <= target + 0.005, "{target}: {slowdown}");
@@ -31,19 +31,19 @@ fn a_policy_that_is_given_a_slowdown_keeps_it() {
     }
 }
 
-/// The other five applications of the source, 32 MiB each. What their scan interval of 30 s is divided by, so that a
+/// The other five applications of the source, 16 MiB each. What their scan interval of 30 s is divided by, so that a
 /// period holds as many accesses to a page, and again by 16 with the machine. Eight threads share the budget.
 #[test]
 fn a_slowdown_is_kept_on_every_kind_of_service() {
     for (interval, spec) in [
         (
-            "1.3 s",
-            "service,bytes=32MiB,traffic=0,zipf=0.99,value=1KiB,chain=4,threads=8,think=2e5,requests=150e3",
+            "650 ms",
+            "service,bytes=16MiB,traffic=0,zipf=0.99,value=1KiB,chain=4,threads=8,think=2e5,requests=75e3",
         ),
-        ("1.3 s", "lsm,bytes=32MiB,threads=8,think=1.7e6,requests=20e3"),
-        ("1.7 s", "tpcc,bytes=32MiB,threads=8,think=4e6,requests=11e3"),
-        ("6.8 s", "search,bytes=32MiB,threads=8,think=7e8,requests=240"),
-        ("1.3 s", "analytics,bytes=8MiB,threads=8,iterations=2,think=5e5"),
+        ("650 ms", "lsm,bytes=16MiB,threads=8,think=1.7e6,requests=10e3"),
+        ("850 ms", "tpcc,bytes=16MiB,threads=8,think=4e6,requests=5.5e3"),
+        ("3.4 s", "search,bytes=16MiB,threads=8,think=7e8,requests=120"),
+        ("650 ms", "analytics,bytes=4MiB,threads=8,iterations=2,think=5e5"),
     ] {
         let run = |name: &str, sets: &[(&str, &str)]| scaled_run(name, spec, &EMULATED, sets);
         let [fast, slowed] = [run("all-fast", &[]), run("thermostat", &[("os.policy.interval", interval)])];

@@ -19,6 +19,13 @@ fn small(name: &str, memory: u64, own: &[(&str, &str)]) -> Design {
     design
 }
 
+/// Small caches, so that little input fills them and memory too.
+fn with_small_caches(mut design: Design) -> Design {
+    design.cache.l2.capacity = Bytes(64 * KIB);
+    design.cache.llc.capacity = Bytes(256 * KIB);
+    design
+}
+
 fn whole(program: &Program, design: &Design) -> Result<Outcome, SimError> {
     run_with(design, &mut program.source(), Options { whole: true, ..Options::default() })
 }
@@ -33,28 +40,29 @@ const SWAP: [&str; 2] = ["vbi.swapped_out", "vbi.swapped_in"];
 #[test]
 fn more_data_than_memory_goes_to_the_store_and_comes_back() {
     let mut program = Program::new();
-    program.map(DATA, 40 * MIB);
-    write_all(&mut program, DATA, 40 * MIB);
-    for page in 0..40 * MIB / PAGE {
+    program.map(DATA, 10 * MIB);
+    write_all(&mut program, DATA, 10 * MIB);
+    for page in 0..10 * MIB / PAGE {
         program.chase(DATA + page * PAGE);
     }
     for name in ["vbi-1", "vbi-2", "vbi-full"] {
-        assert!(whole(&program, &small(name, 16 * MIB, &[])).is_err(), "{name}");
-        let outcome = whole(&program, &small(name, 16 * MIB, &[("swap", "64 MiB")])).unwrap();
+        let small = |memory: u64, own| with_small_caches(small(name, memory, own));
+        assert!(whole(&program, &small(4 * MIB, &[])).is_err(), "{name}");
+        let outcome = whole(&program, &small(4 * MIB, &[("swap", "16 MiB")])).unwrap();
         let [out, back] = counts(&outcome, SWAP);
-        // Whatever is not in 16 MiB of memory, or in caches alone, is there once all was written, and all is read again.
-        assert!((24 * 256 - 8 * 256..).contains(&out), "{name}: {out}");
+        // Whatever is not in 4 MiB of memory, or in caches alone, is there once all was written, and all is read again.
+        assert!((6 * 256 - 80..).contains(&out), "{name}: {out}");
         assert!((1000..=out).contains(&back), "{name}: {back} of {out}");
-        assert!(out - back <= 40 * 256, "{name}: it holds no more than there is");
+        assert!(out - back <= 10 * 256, "{name}: it holds no more than there is");
         // What was written is never answered with zeros: each line was new once.
         let zeros = count(&outcome, "vbi.zero_lines");
-        assert_eq!(zeros, if name == "vbi-1" { 0 } else { 40 * MIB / 64 }, "{name}");
+        assert_eq!(zeros, if name == "vbi-1" { 0 } else { 10 * MIB / 64 }, "{name}");
         // Contents are read where they lie and written where they go, besides nothing that is copied.
         assert_eq!(outcome.stats.integer("tier.dram.bytes_by.copy"), (out + back) * 4096, "{name}");
         // Where memory is enough, nothing is swapped.
-        let enough = whole(&program, &small(name, 128 * MIB, &[("swap", "64 MiB")])).unwrap();
+        let enough = whole(&program, &small(32 * MIB, &[("swap", "16 MiB")])).unwrap();
         assert_eq!(counts(&enough, SWAP), [0, 0], "{name}");
-        let without = whole(&program, &small(name, 128 * MIB, &[])).unwrap();
+        let without = whole(&program, &small(32 * MIB, &[])).unwrap();
         assert_eq!(enough.cycles, without.cycles, "{name}");
     }
 }
@@ -95,9 +103,7 @@ fn regions_that_are_read_stay_longer() {
         }
     }
     // Small caches, so that memory is read.
-    let mut design = small("vbi-1", 16 * MIB, &[("swap", "64 MiB")]);
-    design.cache.l2.capacity = Bytes(64 * KIB);
-    design.cache.llc.capacity = Bytes(256 * KIB);
+    let design = with_small_caches(small("vbi-1", 16 * MIB, &[("swap", "64 MiB")]));
     let [out, back] = counts(&whole(&program, &design).unwrap(), SWAP);
     assert!(out > 45 * 256 && back < out / 20, "{back} of {out}");
 }
@@ -105,13 +111,14 @@ fn regions_that_are_read_stay_longer() {
 #[test]
 fn a_store_that_is_full_ends_the_run_and_what_is_freed_makes_room() {
     let mut program = Program::new();
-    program.map(DATA, 40 * MIB);
-    write_all(&mut program, DATA, 40 * MIB);
+    program.map(DATA, 10 * MIB);
+    write_all(&mut program, DATA, 10 * MIB);
+    let small = |name: &str, own| with_small_caches(small(name, 4 * MIB, own));
     // At a miss of the last level, and when a dirty line leaves it.
     for name in ["vbi-1", "vbi-2", "vbi-full"] {
-        let error = whole(&program, &small(name, 16 * MIB, &[("swap", "4 MiB")])).unwrap_err().to_string();
+        let error = whole(&program, &small(name, &[("swap", "1 MiB")])).unwrap_err().to_string();
         assert!(
-            error.contains("out of memory") && error.contains("backing store of 4 MiB"),
+            error.contains("out of memory") && error.contains("backing store of 1 MiB"),
             "{name}: {error}"
         );
         assert!(error.contains("raise translation.scheme.swap"), "{name}: {error}");
@@ -121,20 +128,20 @@ fn a_store_that_is_full_ends_the_run_and_what_is_freed_makes_room() {
         let mut program = Program::new();
         for round in 0..8 {
             let start = DATA + if drops { 0 } else { round * GIB };
-            program.map(start, 24 * MIB);
-            write_all(&mut program, start, 24 * MIB);
+            program.map(start, 6 * MIB);
+            write_all(&mut program, start, 6 * MIB);
             match drops {
-                false => _ = program.unmap(start, 24 * MIB),
+                false => _ = program.unmap(start, 6 * MIB),
                 true => {
-                    let range = terrace_model::AddressRange::new(start, 24 * MIB);
+                    let range = terrace_model::AddressRange::new(start, 6 * MIB);
                     program.event(Event::Advise { range, advice: Advice::DontNeed });
                 }
             }
             // What was dropped is zero again.
-            program.map(start, 24 * MIB).read(start).read(start + 20 * MIB);
+            program.map(start, 6 * MIB).read(start).read(start + 5 * MIB);
         }
-        let outcome = whole(&program, &small("vbi-1", 16 * MIB, &[("swap", "12 MiB")])).unwrap();
-        assert!(count(&outcome, "vbi.swapped_out") > 8 * 7 * 256, "{drops}");
+        let outcome = whole(&program, &small("vbi-1", &[("swap", "3 MiB")])).unwrap();
+        assert!(count(&outcome, "vbi.swapped_out") > 8 * 400, "{drops}");
     }
 }
 
@@ -157,9 +164,7 @@ fn programs_that_fork_and_free_never_lose_the_account() {
                 _ => _ = program.read(page + random.below(64) * 64),
             }
         }
-        let mut design = small(name, 10 * MIB, &[("swap", "64 MiB")]);
-        design.cache.l2.capacity = Bytes(64 * KIB);
-        design.cache.llc.capacity = Bytes(256 * KIB);
+        let design = with_small_caches(small(name, 10 * MIB, &[("swap", "64 MiB")]));
         let outcome = whole(&program, &design).unwrap_or_else(|error| panic!("{name}, {seed}: {error}"));
         let [out, back] = counts(&outcome, SWAP);
         assert!(back <= 2 * out, "{name}, {seed}: a clone has what its source has: {back} of {out}");
@@ -211,9 +216,7 @@ fn contents_go_and_come_back_on_any_memory_and_between_any_programs() {
             (PagePolicy::Huge, Some(&aged), "0"),
         ] {
             let of = format!("{name}, {pages:?}, {aging:?}, {vms} virtual machines");
-            let mut design = small(name, 8 * MIB, &[("swap", "64 MiB"), ("vms", vms)]);
-            design.cache.l2.capacity = Bytes(64 * KIB);
-            design.cache.llc.capacity = Bytes(256 * KIB);
+            let mut design = with_small_caches(small(name, 8 * MIB, &[("swap", "64 MiB"), ("vms", vms)]));
             design.os.pages = pages;
             if let Some(aging) = aging {
                 design.os.memory.aging = aging.clone();

@@ -72,15 +72,13 @@ pub fn throughput(processor: &Processor, threads: usize, share: u64, write: bool
         .collect();
     let (mut last, mut started, mut counted) = (0, 0, 0);
     let warm = pages / 4;
+    // When each thread can issue its next access: a visit changes that of the threads of one core.
+    let mut next_issues = vec![0; threads];
     for visit in 0..pages {
-        let (index, issue) = state
+        let (index, issue) = next_issues
             .iter()
+            .copied()
             .enumerate()
-            .map(|(index, thread)| {
-                let own = *thread.slots.iter().min().expect("a thread has slots");
-                let shared = *cores[index / 2].iter().min().expect("a core has slots");
-                (index, thread.now.max(own).max(shared))
-            })
             .min_by_key(|&(_, issue)| issue)
             .expect("there is a thread");
         let page = state[index].page;
@@ -99,6 +97,11 @@ pub fn throughput(processor: &Processor, threads: usize, share: u64, write: bool
         replace(&mut cores[index / 2]);
         state[index].now = issue + processor.issue.0;
         state[index].page += threads as u64;
+        let shared = *cores[index / 2].iter().min().expect("a core has slots");
+        for thread in index / 2 * 2..threads.min(index / 2 * 2 + 2) {
+            let own = *state[thread].slots.iter().min().expect("a thread has slots");
+            next_issues[thread] = state[thread].now.max(own).max(shared);
+        }
         if visit == warm {
             started = issue;
         } else if visit > warm {

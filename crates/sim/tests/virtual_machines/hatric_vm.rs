@@ -147,7 +147,9 @@ fn a_move_for_nothing_leaves_what_is_in_flight() {
     program.on(1).spawn(0, 1, None);
     program.on(0);
     (0..48).for_each(|number| _ = program.write(page(number)));
-    for round in 0..190_000 {
+    // Nothing but instructions until the pages are about to move.
+    (0..2).for_each(|core| _ = program.on(core).event(Event::Compute { instructions: 160_000 * 120 }));
+    for round in 0..30_000 {
         for core in 0..2 {
             program.on(core).access(page(round % 32), 8, AccessKind::Read, 0, 120);
         }
@@ -271,7 +273,7 @@ fn the_designs_page_between_two_memories() {
         if !name.ends_with("hbm") {
             all.push(("host.policy.free_pool", "256 KiB"));
         }
-        let mut source = workload("gups,bytes=16MiB,updates=2e4,threads=8");
+        let mut source = workload("gups,bytes=16MiB,updates=1e4,threads=8");
         let options = Options { fidelity: Fidelity::Translation, ..Options::default() };
         run_with(&design(name, "haswell-32", &all), &mut *source, options).unwrap()
     };

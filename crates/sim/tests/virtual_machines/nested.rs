@@ -130,14 +130,16 @@ fn what_nesting_does_not_go_with_is_refused() {
 /// In builds with debug assertions every translation is compared with the page table's.
 #[test]
 fn schemes_that_walk_run_in_a_virtual_machine() {
-    for scheme in ["colt", "rmm", "direct-segment", "spot", "pom-tlb"] {
-        for (pages, host) in [("4k", "4k"), ("thp", "4k"), ("thp", "2m"), ("4k", "1g")] {
-            let sets = [("translation.nested.host", host), ("os.pages", pages)];
-            let [own, plain] = [scheme, "native-4k"].map(|name| {
-                let options = Options { whole: true, ..Options::default() };
-                let mut source = workload("gups,bytes=24 MiB,updates=3e4");
-                run_with(&design(name, "vbi-table1", &sets), &mut *source, options).unwrap()
-            });
+    for (pages, host) in [("4k", "4k"), ("thp", "4k"), ("thp", "2m"), ("4k", "1g")] {
+        let sets = [("translation.nested.host", host), ("os.pages", pages)];
+        let run = |name: &str| {
+            let options = Options { whole: true, ..Options::default() };
+            let mut source = workload("gups,bytes=12 MiB,updates=2e4");
+            run_with(&design(name, "vbi-table1", &sets), &mut *source, options).unwrap()
+        };
+        let plain = run("native-4k");
+        for scheme in ["colt", "rmm", "direct-segment", "spot", "pom-tlb"] {
+            let own = run(scheme);
             assert_eq!(own.accesses, plain.accesses);
             assert!(count(&own, "walk.nested_tlb.miss") > 0, "{scheme}, {pages} on {host}");
             if pages == "4k" {
@@ -157,7 +159,7 @@ fn a_tlb_in_memory_saves_walks_in_two_dimensions() {
     let sets = [("translation.nested.host", "4k")];
     let references = |name: &str| {
         let design = design(name, "vbi-table1", &sets);
-        let outcome = run(&design, &mut *workload("gups,bytes=64 MiB,updates=1e5"), Fidelity::Translation);
+        let outcome = run(&design, &mut *workload("gups,bytes=32 MiB,updates=5e4"), Fidelity::Translation);
         (count(&outcome, "walk.memory_refs"), outcome)
     };
     let ((plain, _), (own, outcome)) = (references("native-4k"), references("pom-tlb"));
@@ -165,8 +167,5 @@ fn a_tlb_in_memory_saves_walks_in_two_dimensions() {
     let [hits, misses, walks] = counts(&outcome, ["tlb.pom.hit", "tlb.pom.miss", "walk.count"]);
     assert_eq!(hits + misses, count(&outcome, "tlb.l2.miss"), "every miss of level 2 asks it");
     assert_eq!(misses, walks);
-    assert!(
-        hits > 50_000 && misses == 0,
-        "the entries of all 16,384 pages fit: {hits} hits, {misses} misses"
-    );
+    assert!(hits > 25_000 && misses == 0, "the entries of all 8,192 pages fit: {hits} hits, {misses} misses");
 }

@@ -103,7 +103,7 @@ fn a_comparison_says_how_far_its_speed_ups_could_be_off() {
     let compare = || {
         Comparison::new(["native-4k", "native-2m", "all-slow"])
             .machine("zen4-cxl")
-            .input(Input::workload("gups,bytes=96MiB,updates=2e4").unwrap())
+            .input(Input::workload("gups,bytes=64MiB,updates=1e4").unwrap())
     };
     let plain = compare().intervals(false).run(&Silent).unwrap().comparison;
     assert!(plain.runs.iter().all(|run| run.uncertainty.is_none()));

@@ -84,11 +84,28 @@ fn batches(spec: &str) -> Vec<Batch> {
     batches
 }
 
+/// Whether a workload's stream differs from these batches; it is opened up to the first difference.
+fn differs(base: &[Batch], spec: &str) -> bool {
+    let workload = open(spec).unwrap_or_else(|error| panic!("{spec}: {error}"));
+    let (mut source, mut base) = (workload.source(), base.iter());
+    loop {
+        match (base.next(), source.next_batch().unwrap()) {
+            (None, None) => return false,
+            (Some(base), Some(batch)) if *base == *batch => {}
+            _ => return true,
+        }
+    }
+}
+
 /// Accesses after the mark that begins the run, of one stream.
 fn run_accesses(spec: &str) -> Vec<Access> {
+    run_accesses_of(&batches(spec))
+}
+
+fn run_accesses_of(batches: &[Batch]) -> Vec<Access> {
     let mut running = false;
     let mut accesses = Vec::new();
-    for batch in &batches(spec) {
+    for batch in batches {
         for item in batch.items() {
             match item {
                 Item::Access(access) if running => accesses.push(access),

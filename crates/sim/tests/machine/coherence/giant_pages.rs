@@ -143,7 +143,7 @@ fn nobody_goes_on_with_a_page_of_1_gib_that_was() {
             let options = in_guest(options, signals, meddler(seed));
             let options = Options { fidelity: Fidelity::Translation, ..options };
             // Two systems that copy pages of 1 GiB are slow.
-            let rounds = if host.is_some() { 1 } else { 6 };
+            let rounds = if host.is_some() { 1 } else { 4 };
             let outcome = run_with(&design, &mut churn(seed, rounds).source(), options).unwrap();
             for (sum, os) in sum.iter_mut().zip(["os", "host"]).take(if host.is_some() { 2 } else { 1 }) {
                 let found = came_about(&outcome, os);

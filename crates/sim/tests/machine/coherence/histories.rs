@@ -255,7 +255,7 @@ fn the_mix_has_every_change() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(24))]
 
     /// In builds with debug assertions, as these are, an access that is translated to another frame than the page table's
     /// ends the run.

@@ -225,7 +225,7 @@ fn with_hardware_no_policy_of_a_native_machine_interrupts_a_core() {
     for (name, parameters) in policies {
         let run = |coherence: &str| {
             let sets =
-                [("tier.0.capacity", "16 MiB"), ("tier.1.capacity", "256 MiB"), ("os.reserved", "0 MiB")];
+                [("tier.0.capacity", "8 MiB"), ("tier.1.capacity", "128 MiB"), ("os.reserved", "0 MiB")];
             let mut sets: Vec<(String, String)> =
                 sets.map(|(key, value)| (key.into(), value.into())).to_vec();
             sets.push(("os.policy.name".into(), name.into()));
@@ -233,7 +233,7 @@ fn with_hardware_no_policy_of_a_native_machine_interrupts_a_core() {
             sets.extend(own);
             let sets: Vec<(&str, &str)> = sets.iter().map(|(key, value)| (&**key, &**value)).collect();
             let design = design(coherence, "haswell-32", &sets);
-            run(&design, &mut *workload("kv,keys=6e4,requests=1e4,threads=4"), Fidelity::Full)
+            run(&design, &mut *workload("kv,keys=3e4,requests=1e4,threads=4"), Fidelity::Full)
         };
         let [software, hardware] = ["hatric-sw", "hatric"].map(run);
         for outcome in [&software, &hardware] {

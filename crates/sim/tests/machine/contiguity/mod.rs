@@ -402,17 +402,19 @@ fn policies_may_move_what_mechanisms_cover() {
     for policy in ["nimble", "tpp", "ambix", "thermostat", "memtis", "idle", "ranger", "trident", "thp"] {
         for pages in ["4k", "thp"] {
             let sets = [
-                ("tier.dram.capacity", "12 MiB"),
+                ("tier.dram.capacity", "6 MiB"),
                 ("os.reserved", "0 KiB"),
                 ("core.count", "2"),
+                // Caches as large as the machine's take longer to make than such a run.
+                ("cache.llc.capacity", "704 KiB"),
                 ("os.zero_stores", "non-temporal"),
                 ("os.pages", pages),
             ];
             for contiguity in all().into_iter().chain([SchemeParameters::named("pom-tlb")]) {
                 let mut design = design(policy, "xeon-5218-dcpmm", &sets);
                 design.translation.scheme = contiguity;
-                shorten_periods(&mut design, 2000);
-                let outcome = run(&design, &mut *workload("gups,bytes=24 MiB,updates=4e4"), Fidelity::Full);
+                shorten_periods(&mut design, 8000);
+                let outcome = run(&design, &mut *workload("gups,bytes=12 MiB,updates=2e4"), Fidelity::Full);
                 let n = |name: &str| outcome.stats.integer(name);
                 moved += n("vmstat.pgmigrate_success");
                 let l1 = n("tlb.l1d.4k.miss") + n("tlb.l1d.2m.miss");
@@ -434,7 +436,7 @@ fn parts_share_faults_and_copies() {
         let mut design = design(policy, "xeon-5218-dcpmm", &sets);
         shorten_periods(&mut design, 2000);
         let options = Options { parts: true, whole: true, ..Options::default() };
-        let outcome = run_with(&design, &mut *endless("kv,keys=8e3,requests=2e5"), options).unwrap();
+        let outcome = run_with(&design, &mut *endless("kv,keys=8e3,requests=1e5"), options).unwrap();
         let sum = |of: fn(&PartCost) -> u64| outcome.parts.iter().map(|part| of(&part.cost)).sum::<u64>();
         assert_eq!(sum(|cost| cost.fault_latency.count), outcome.stats.integer("os.faults"), "{policy}");
         let cycles = outcome.stats.integer("os.fault_cycles") as f64;

@@ -51,8 +51,8 @@ fn beside_copies(workload_spec: &str, copies: bool) -> (f64, u64, u64) {
 fn copies_take_bandwidth_from_a_program_that_wants_it_and_from_no_other() {
     // Within the caches, and at the bandwidth of one channel.
     for (spec, slower) in [
-        ("gups,bytes=64KiB,updates=4e6,threads=4", 0.999..1.001),
-        ("stream,bytes=24MiB,iterations=6,threads=4", 1.1..2.0),
+        ("gups,bytes=64KiB,updates=25e5,threads=4", 0.999..1.001),
+        ("stream,bytes=24MiB,iterations=4,threads=4", 1.1..2.0),
     ] {
         let (alone, nothing, no_traffic) = beside_copies(spec, false);
         let (beside, copied, moved) = beside_copies(spec, true);

@@ -1,8 +1,8 @@
-//! Against plain references: an LRU stack as a list, and windows looked at one after the other.
+//! Against plain references: an LRU stack as a list, and a window that slides over the stream with a count of each page.
 
 use super::*;
 use proptest::prelude::*;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap};
 
 /// Accesses by the number of other pages since the last one to the same page; none for first ones.
 fn naive_distances(pages: &[u64]) -> Vec<Option<usize>> {
@@ -21,8 +21,22 @@ fn naive_distances(pages: &[u64]) -> Vec<Option<usize>> {
 
 /// Mean number of pages in `window` accesses, over all windows of the stream.
 fn naive_working_set(pages: &[u64], window: usize) -> f64 {
-    let sets = pages.windows(window).map(|window| window.iter().collect::<HashSet<_>>().len());
-    sets.sum::<usize>() as f64 / (pages.len() - window + 1) as f64
+    let (mut counts, mut sets) = (HashMap::new(), 0);
+    for (at, page) in pages.iter().enumerate() {
+        *counts.entry(page).or_insert(0) += 1;
+        // The access that leaves the window.
+        if let Some(left) = at.checked_sub(window).map(|at| &pages[at]) {
+            let count = counts.get_mut(left).expect("it was inside");
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(left);
+            }
+        }
+        if at + 1 >= window {
+            sets += counts.len();
+        }
+    }
+    sets as f64 / (pages.len() - window + 1) as f64
 }
 
 fn sampled(pages: &[u64], limit: usize) -> PageSample {
