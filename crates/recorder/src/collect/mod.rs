@@ -283,7 +283,7 @@ mod tests {
     /// A thread that always has a full queue, because we read slower than it writes.
     #[test]
     fn batches_do_not_pile_up() {
-        let script = "i=0; while [ $i -lt 8000 ]; do i=$((i + 1)); done";
+        let script = "i=0; while [ $i -lt 2000 ]; do i=$((i + 1)); done";
         let command = ["/bin/dash", "-c", script].map(std::ffi::OsString::from);
         let mut recording = record(&command, &RecordOptions::default()).unwrap();
         let mut most = 0;
@@ -291,7 +291,7 @@ mod tests {
             most = most.max(recording.source.waiting());
             std::thread::sleep(std::time::Duration::from_micros(300));
         }
-        assert!(recording.accesses() > 100 * terrace_trace::BATCH_ACCESSES as u64);
+        assert!(recording.accesses() > 25 * terrace_trace::BATCH_ACCESSES as u64);
         // A chunk each of the thread and of what else was looked at, and what stood in a batch before.
         assert!(most <= 4, "{most} batches at once");
     }

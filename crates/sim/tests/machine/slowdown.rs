@@ -34,6 +34,7 @@ fn a_policy_that_is_given_a_slowdown_keeps_it() {
 /// The other five applications of the source, 16 MiB each. What their scan interval of 30 s is divided by, so that a
 /// period holds as many accesses to a page, and again by 16 with the machine. Eight threads share the budget.
 #[test]
+#[ignore = "weekly"]
 fn a_slowdown_is_kept_on_every_kind_of_service() {
     for (interval, spec) in [
         (

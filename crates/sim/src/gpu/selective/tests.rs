@@ -129,7 +129,7 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(40))]
+    #![proptest_config(ProptestConfig::with_cases(16))]
     /// After every access, for every design; a directory of a few short fingerprints answers wrongly and overflows often.
     #[test]
     fn no_side_holds_what_the_other_may_change(acts in prop::collection::vec(act(), 1..300)) {

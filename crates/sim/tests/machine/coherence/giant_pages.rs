@@ -123,6 +123,7 @@ fn came_about(outcome: &Outcome, system: &str) -> [u64; 3] {
 }
 
 #[test]
+#[ignore = "weekly"]
 fn nobody_goes_on_with_a_page_of_1_gib_that_was() {
     let of_pages = [
         (PagePolicy::Giant, None),

@@ -12,8 +12,8 @@ use terrace_live::kernel::{Kernel, Linux};
 use terrace_policy::Random;
 
 const UNBOUNDED: [&str; 4] = ["--cpu", "none", "--pressure", "none"];
-/// Kills of each mechanism.
-const KILLS: u64 = 5;
+/// Kills of each mechanism; commands have four modes.
+const KILLS: u64 = 4;
 
 /// With these nothing is too hot for the slow tier, so that pages go all the time.
 const RESTLESS: [&str; 10] = [

@@ -54,6 +54,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "focus", machine: "two", run: focus::run },
     Scenario { name: "verify-self", machine: "two", run: move_pages::under_fire },
     Scenario { name: "policies", machine: "two", run: policies::converge },
+    Scenario { name: "more-policies", machine: "two", run: policies::more_converge },
     Scenario { name: "write-hot", machine: "two", run: write_hot::run },
     Scenario { name: "offload", machine: "two", run: offload::run },
     Scenario { name: "thermostat", machine: "two", run: policies::thermostat },
@@ -88,7 +89,8 @@ const SCENARIOS: &[Scenario] = &[
 
 /// What the harness leaves to `run --weekly` and to whoever names it: these take a quarter of the time of all, and show how
 /// well pages are placed. What shows that no byte is lost and that all is put back runs each time.
-const WEEKLY: &[&str] = &["agreement", "exchange-full", "focus", "speed", "structures", "tiers", "write-hot"];
+const WEEKLY: &[&str] =
+    &["agreement", "exchange-full", "focus", "more-policies", "speed", "structures", "tiers", "write-hot"];
 
 /// For the harness: which scenario runs on which machine, and which are left to `--weekly`.
 pub fn list() {

@@ -97,7 +97,7 @@ impl Reference {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 8, ..ProptestConfig::default() })]
 
     /// Blocks up to 1 GiB, orders up to 19, pageblocks of 2 MiB and 1 GiB, and a page cache that gives way.
     #[test]
@@ -206,6 +206,8 @@ fn sorted(memory: &TierMemory) -> Vec<(u64, u32)> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
     #[test]
     fn never_overlaps_never_loses(
         frames in 1u64..3000, lifo: bool, grouping: bool, max_order in 9u32..=19,
