@@ -29,12 +29,8 @@ const SMALL: [&str; 15] = [
 ];
 
 /// These have sizes below which they do not go, and take most of the time of all.
-const LARGER: [&str; 4] = [
-    "gpu-cns,side=32",
-    "gpu-comd,side=4",
-    "gpu-minife,side=32,iterations=1",
-    "gpu-lbm,side=32,iterations=2",
-];
+const LARGER: [&str; 4] =
+    ["gpu-cns,side=32", "gpu-comd,side=4", "gpu-minife,side=32,iterations=1", "gpu-lbm,side=32,iterations=2"];
 
 /// An instruction of a warp: its structure, whether it stores, and from which byte on how many each lane accesses.
 type Instruction = (String, bool, Vec<(u64, u8)>);
