@@ -52,8 +52,7 @@ fn holds(machine: &str, tier: usize, sizes: &[u64]) {
         for stored in [0, 2, 4, 7, 8] {
             // Three kernels of the largest size would show no more than one, as queues hold little of it.
             let largest = bytes > 3 * MIB;
-            for count in if largest { &[1][..] } else { &[1, 3] } {
-                let count = *count;
+            for &count in if largest { &[1][..] } else { &[1, 3] } {
                 let outcome = kernels(count, bytes, stored).run(&design);
                 let bytes_of = |what: &str| outcome.stats.integer(&format!("tier.{name}.bytes_{what}"));
                 let carried = bytes_of("read") + bytes_of("written");

@@ -1,8 +1,8 @@
 //! Keys of designs: each is set to other values in scenes that ask something of it, and some value has to change a run.
 
-use super::others;
 use super::support::mixes::{changes, turns};
 use super::support::{DATA, MIB, PAGE, Program, run_with, workload};
+use super::{Before, others};
 use terrace_model::parameters::Declared;
 use terrace_sim::design::{Design, Library};
 use terrace_sim::{Fidelity, Options};
@@ -83,9 +83,7 @@ struct Excepted {
 /// the key of a list stands for its element `little`.
 fn no_key_is_dead(prefixes: &[&str], excepted: &[Excepted], scenes: &[Scene]) {
     let in_force: Vec<_> = scenes.iter().map(|scene| scene.design(None).unwrap().current()).collect();
-    // Runs of scenes as they are, each made when it is first compared with.
-    let mut before: Vec<(_, Vec<String>)> =
-        scenes.iter().map(|scene| (scene.runs(None).unwrap(), Vec::new())).collect();
+    let mut before: Vec<_> = scenes.iter().map(|scene| Before::new(scene.runs(None).unwrap())).collect();
     let mut keys: Vec<&str> = Vec::new();
     for key in in_force.iter().flatten().map(|parameter| parameter.name.as_str()) {
         if prefixes.iter().any(|prefix| key.starts_with(prefix)) && !keys.contains(&key) {
@@ -105,15 +103,12 @@ fn no_key_is_dead(prefixes: &[&str], excepted: &[Excepted], scenes: &[Scene]) {
     keys.retain(|key| excepted.iter().all(|one| one.key != *key));
     let mut has_effect = |key: &str| {
         let written = key.replace('*', "little");
-        scenes.iter().zip(&in_force).zip(&mut before).any(|((scene, in_force), (runs, before))| {
+        scenes.iter().zip(&in_force).zip(&mut before).any(|((scene, in_force), before)| {
             let parameters = in_force.iter().filter(|parameter| parameter.name == key);
             let others = parameters.flat_map(|parameter| others(parameter, &parameter.default));
             others.into_iter().any(|other| {
                 let Some(after) = scene.runs(Some((&written, &other))) else { return false };
-                after.enumerate().any(|(at, after)| {
-                    before.extend(runs.by_ref().take((at + 1).saturating_sub(before.len())));
-                    after != before[at]
-                })
+                after.enumerate().any(|(at, after)| after != *before.at(at))
             })
         })
     };

@@ -49,6 +49,25 @@ fn others(parameter: &ParameterInfo, value: &str) -> Vec<String> {
     others
 }
 
+/// Runs with all keys as they are, each made when it is first compared with.
+struct Before<'a, T> {
+    runs: Box<dyn Iterator<Item = T> + 'a>,
+    made: Vec<T>,
+}
+
+impl<'a, T> Before<'a, T> {
+    fn new(runs: impl Iterator<Item = T> + 'a) -> Before<'a, T> {
+        Before { runs: Box::new(runs), made: Vec::new() }
+    }
+
+    fn at(&mut self, at: usize) -> &T {
+        while self.made.len() <= at {
+            self.made.push(self.runs.next().unwrap());
+        }
+        &self.made[at]
+    }
+}
+
 /// A table of a device, changed as the lines of `changes` say.
 fn device(preset: &str, changes: &str) -> toml::Table {
     let mut table: toml::Table = preset_table(preset).unwrap().parse().unwrap();
