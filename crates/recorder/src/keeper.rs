@@ -18,7 +18,7 @@ use terrace_protocol::session::{REQUEST_BYTES, Request, SOCKET, abstract_name};
 
 /// How long a connection may take to say what it wants. It was said when the connection was made, unless its process
 /// was stopped or killed between the two.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The thread. Ends when dropped.
 pub struct Keeper {

@@ -181,12 +181,10 @@ impl Collector {
         }
         for index in 0..self.processes.len() {
             let Some(process) = self.processes[index].as_mut() else { continue };
-            let ended = process.has_ended();
-            let replaced = !ended && process.exec.as_ref().is_some_and(|e| e.1) && {
-                let (pid, place) = (process.pid, process.place);
-                self.is_replaced(pid, place)
-            };
-            if !ended && !replaced {
+            let (ended, pid, place) = (process.has_ended(), process.pid, process.place);
+            let follows = process.exec.as_ref().is_some_and(|e| e.1);
+            let is_over = ended || follows && self.is_replaced(pid, place);
+            if !is_over {
                 continue;
             }
             // The process writes no more; take what is left, then see whether anything had to wait.
@@ -196,10 +194,18 @@ impl Collector {
             for &number in &slots {
                 progress |= self.harvest(number);
             }
-            if slots.iter().all(|&number| self.is_drained(number)) && !self.has_unknown_slots(index) {
-                self.end_process(index, replaced, &slots);
-                progress = true;
+            let is_taken =
+                slots.iter().all(|&number| self.is_drained(number)) && !self.has_unknown_slots(index);
+            if !is_taken {
+                continue;
             }
+            // The record that says so may be among those just taken, and the program that came in its place may have ended, too.
+            let follows = self.processes[index].as_ref().and_then(|p| p.exec.as_ref()).is_some_and(|e| e.1);
+            if follows && self.has_unseen_successor(place) {
+                continue;
+            }
+            self.end_process(index, follows && self.is_replaced(pid, place), &slots);
+            progress = true;
         }
         progress
     }
@@ -240,6 +246,19 @@ impl Collector {
         (0..used).any(|other| {
             let entry = self.shared().process(other);
             other != place && entry.state.load(Acquire) & 0xff == 2 && entry.seen_pid.load(Acquire) == pid
+        })
+    }
+
+    /// Whether another program registered under the id that the process at this place has for itself, of which the keeper is
+    /// yet to say who it is.
+    fn has_unseen_successor(&self, place: usize) -> bool {
+        let own_pid = self.shared().process(place).state.load(Acquire) >> 8;
+        let used = (self.shared().header().processes_used.load(Acquire) as usize).min(PROCESSES);
+        (0..used).any(|other| {
+            let entry = self.shared().process(other);
+            other != place
+                && entry.state.load(Acquire) == own_pid << 8 | 2
+                && entry.seen_pid.load(Acquire) == 0
         })
     }
 
@@ -385,5 +404,28 @@ mod tests {
         collector.end_process(0, true, &[]);
         collector.discover();
         assert_eq!((collector.places[2], collector.places[3]), (Some(0), None));
+    }
+
+    #[test]
+    fn a_program_that_ended_before_its_predecessor_was_looked_at_replaced_it_all_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let session = Session::new(folder.path()).unwrap();
+        let mut collector = Collector::new(session, RecordOptions::default(), "p".to_owned());
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        let pid = child.id();
+        register(&collector, 0, 1, 70, pid);
+        collector.discover();
+        let process = collector.processes[0].as_mut().unwrap();
+        process.number = Some(4);
+        process.next_thread = 1;
+        process.exec = Some((StreamId(9), true, "successor".to_owned()));
+        register(&collector, 1, 2, 70, 0);
+        assert!(!collector.reap(), "the keeper is yet to say who it is");
+        register(&collector, 1, 2, 70, pid);
+        assert!(collector.reap());
+        let successor = collector.processes[0].as_ref().unwrap();
+        assert_eq!((successor.place, successor.inherited), (1, Some((StreamId(9), 4, 1))));
+        assert_eq!(successor.name, "successor");
     }
 }
