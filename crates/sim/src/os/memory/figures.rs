@@ -52,21 +52,16 @@ impl TierMemory {
     /// The figures as memory is now.
     pub fn figures(&self) -> MemoryFigures {
         let mut held = [0; 4];
-        let mut frame = 0;
-        while frame < self.frames() {
-            let Some((_, size, owner)) = self.block_of(self.base.plus(frame)) else {
-                frame += 1;
-                continue;
-            };
+        self.each_piece(|_, frames, block| {
+            let Some((_, owner)) = block else { return };
             let kind = match owner {
                 Owner::Kernel => 0,
                 Owner::Cache(_) => 1,
                 Owner::Table => 2,
                 Owner::Taken | Owner::Page(_) => 3,
             };
-            held[kind] += size.base_pages();
-            frame += size.base_pages();
-        }
+            held[kind] += frames;
+        });
         let [kernel, cached, tables, programs] = held;
         let mut blocks = [0; PageSize::Giant.order() as usize + 1];
         for (_, order) in self.buddy.blocks() {

@@ -88,9 +88,9 @@ fn hot_pages(checks: &mut Checks, help: &Help) -> Result<()> {
     world.watch(&pages_of, Watch::Count);
     for _ in 0..2 {
         // Until all that nobody uses is out.
-        sample(&mut world, Duration::from_secs(3), Duration::from_millis(5));
+        sample(&mut world, Duration::from_secs(3), Duration::from_millis(15));
         counts(&mut world);
-        sample(&mut world, Duration::from_secs(2), Duration::from_millis(5));
+        sample(&mut world, Duration::from_secs(2), Duration::from_millis(15));
         let used = counts(&mut world).into_iter().filter(|count| count.accesses > 0);
         let found: BTreeSet<u64> = used.map(|count| count.page.vpn * PAGE).collect();
         let hot: BTreeSet<u64> = pages(&target.range("hot")?).into_iter().collect();
@@ -143,11 +143,13 @@ fn rates(checks: &mut Checks, help: &Help) -> Result<()> {
 /// Programs that check every byte, while all of their pages are sampled without a pause.
 fn every_byte(checks: &mut Checks, help: &Help) -> Result<()> {
     // What moves with each pass over all memory must stay long enough to be found in between.
-    for (mode, mib) in [("plain", "8"), ("fork", "8"), ("mremap", "64"), ("munmap", "64")] {
+    for (mode, mib, seconds) in
+        [("plain", "8", 2), ("fork", "8", 2), ("mremap", "64", 4), ("munmap", "64", 4)]
+    {
         let verify = ["verify", "--mib", mib, "--shared", "--no-thp", "--mode", mode];
         let (target, mut world, _) = sampled(help, &verify, 1)?;
         let started = Instant::now();
-        while started.elapsed() < Duration::from_secs(4) {
+        while started.elapsed() < Duration::from_secs(seconds) {
             // As soon as a mapping is known its pages are taken out, for it may be another one a moment later.
             world.refresh();
             let pages = all_pages(&mut world);

@@ -38,6 +38,9 @@ pub struct Verify {
     threads: usize,
     #[arg(long, value_enum, default_value_t = Mode::Plain)]
     mode: Mode,
+    /// Milliseconds in which each thread rests after 2 MiB. Time in which all rest costs the emulation nothing.
+    #[arg(long, default_value_t = 0)]
+    rest_ms: u64,
     /// End by itself; else with SIGTERM
     #[arg(long)]
     seconds: Option<u64>,
@@ -46,6 +49,7 @@ pub struct Verify {
 /// What all threads share.
 struct Shared {
     mode: Mode,
+    rest: Duration,
     layout: Layout,
     /// What each page was last filled with; 0: it was never filled since it was mapped.
     versions: Vec<AtomicU32>,
@@ -66,6 +70,7 @@ impl Verify {
         self.layout.map_at(arena, bytes)?;
         let shared = Shared {
             mode: self.mode,
+            rest: Duration::from_millis(self.rest_ms),
             layout: self.layout,
             versions: (0..bytes / PAGE).map(|_| AtomicU32::new(0)).collect(),
             fork: RwLock::new(()),
@@ -190,6 +195,7 @@ impl Worker<'_> {
             for chunk in 0..self.chunks.len() {
                 self.write_anew(chunk, &mut stalls)?;
                 self.churn(chunk)?;
+                std::thread::sleep(self.shared.rest);
             }
         }
         Ok(stalls)

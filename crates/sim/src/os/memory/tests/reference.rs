@@ -97,7 +97,7 @@ impl Reference {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 8, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 4, ..ProptestConfig::default() })]
 
     /// Blocks up to 1 GiB, orders up to 19, pageblocks of 2 MiB and 1 GiB, and a page cache that gives way.
     #[test]
@@ -262,6 +262,16 @@ proptest! {
             memory.audit().unwrap();
             prop_assert_eq!(memory.used(), held.iter().map(|(_, size)| size.base_pages()).sum::<u64>());
         }
+        // Pieces are all of memory, in order, and each frame of one is held as it says.
+        let mut next = 0;
+        memory.each_piece(|first, pages, block| {
+            assert_eq!(first, next);
+            next += pages;
+            for frame in first..next {
+                assert_eq!(memory.block_of(Frame(frame)).map(|(_, size, owner)| (size, owner)), block);
+            }
+        });
+        prop_assert_eq!(next, frames);
         for (frame, _) in held {
             memory.give_back(frame, Time::ZERO);
         }
