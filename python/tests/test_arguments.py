@@ -173,7 +173,9 @@ def test_notebooks_show_plain_tables():
 
 def test_an_interrupted_sweep_leaves_its_table(tmp_path):
     program = (
-        "import os, sys, terrace\n"
+        # Whoever runs the tests in the background may have an interrupt ignored.
+        "import os, signal, sys, terrace\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "def show(notes, tasks):\n"
         f"    if os.path.isdir({str(tmp_path / 'out' / 'runs')!r}) and os.listdir({str(tmp_path / 'out' / 'runs')!r}):\n"
         "        print('begun', flush=True)\n"

@@ -266,7 +266,9 @@ def test_an_exception_of_the_progress_stops_the_study():
 
 def test_control_c_stops_a_study():
     program = (
-        "import terrace\n"
+        # Whoever runs the tests in the background may have an interrupt ignored.
+        "import signal, terrace\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "def show(notes, tasks):\n"
         "    print('begun', flush=True)\n"
         "try:\n"

@@ -417,12 +417,20 @@ mod tests {
     #[test]
     fn a_heap_that_shrinks_faults_less_as_it_is_laid_out_for_huge_pages() {
         let shrink = "for i in range(500):\n    b = [bytes(100000) for _ in range(4)]\n    del b";
-        let program = Program::new(&words(&["python3", "-c", shrink])).unwrap();
-        let (base, laid_out) = (program.run(Pages::Base).unwrap().faults, program.faults_laid_out().unwrap());
-        if program.preloads() {
-            assert!(laid_out < base / 2, "{laid_out} of {base}");
+        // A heap that ends less than 400 kB below the end of a huge page shrinks by one each time. Of two that are 800 kB
+        // apart one does not.
+        let faults = ["", "a = [bytes(100000) for _ in range(8)]\n"].map(|before| {
+            let program = Program::new(&words(&["python3", "-c", &format!("{before}{shrink}")])).unwrap();
+            let faults = [program.run(Pages::Base).unwrap().faults, program.faults_laid_out().unwrap()];
+            (program.preloads(), faults)
+        });
+        if faults[0].0 {
+            assert!(faults.iter().any(|(_, [base, laid_out])| *laid_out < base / 2), "{faults:?}");
         } else {
-            assert!(laid_out.abs_diff(base) < base / 10, "{laid_out} of {base}");
+            assert!(
+                faults.iter().all(|(_, [base, laid_out])| laid_out.abs_diff(*base) < base / 10),
+                "{faults:?}"
+            );
         }
     }
 

@@ -199,7 +199,7 @@ impl Collector {
             if !is_taken {
                 continue;
             }
-            // The record that says so may be among those just taken, and the program that came in its place may have ended, too.
+            // The record that says so may be among those just taken, and the program that came instead may have ended.
             let follows = self.processes[index].as_ref().and_then(|p| p.exec.as_ref()).is_some_and(|e| e.1);
             if follows && self.has_unseen_successor(place) {
                 continue;

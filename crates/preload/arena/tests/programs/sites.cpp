@@ -45,11 +45,14 @@ static long huge_kib()
     if (file) fclose(file);
     return value;
 }
+// Memory that escapes here is there: what nobody can see the compiler leaves out.
+static char *volatile seen;
 // 6 of 10 pages of an object of 16 MiB, in base pages; whether they are joined while it waits.
 static bool joined()
 {
     char *ballast = static_cast<char *>(malloc(96 * MIB));
     memset(ballast, 1, 96 * MIB);
+    seen = ballast;
     char *at = by_malloc(16 * MIB);
     auto start = reinterpret_cast<char *>((reinterpret_cast<size_t>(at) + 4095) & ~4095UL);
     madvise(start, 15 * MIB, MADV_NOHUGEPAGE);
@@ -62,6 +65,7 @@ static bool joined()
         // It looks only while the program takes faults, and starts at an allocation.
         char *more = static_cast<char *>(malloc(3 * MIB));
         memset(more, 1, 3 * MIB);
+        seen = more;
         usleep(50000);
         free(more);
         is_joined = huge_kib() >= before + 8 * 1024;

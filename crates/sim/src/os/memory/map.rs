@@ -38,8 +38,8 @@ pub struct FrameRun {
 }
 
 impl TierMemory {
-    /// All frames by address: blocks with their holders, and free frames in pieces that lie in one region of 2 MiB. Called with
-    /// the first frame, counted from the tier's beginning, and the number of frames.
+    /// All frames by address: blocks with their holders, and free frames in pieces that lie in one region of 2 MiB.
+    /// Called with the first frame, counted from the tier's beginning, and the number of frames.
     pub(super) fn each_piece(&self, mut visit: impl FnMut(u64, u64, Option<(PageSize, Owner)>)) {
         let mut free: Vec<(u64, u32)> = self.buddy.blocks().collect();
         free.sort_unstable();
