@@ -320,15 +320,18 @@ fn too_little_memory() {
         &["tune", "nimble", "--trace", "input.trace", "--table", "OUT.csv"],
         &["profile", "--trace", "input.trace", "-o", "OUT"],
     ] {
-        for mib in [48, 200] {
+        for mib in [56, 200] {
             let said = check(words, &limited(words, folder.path(), mib));
-            assert!(said.contains("cannot be had"), "{words:?} in {mib} MiB: {said}");
+            // The system refuses memory, or a thread.
+            let named =
+                ["cannot be had", "a thread cannot be started"].iter().any(|what| said.contains(what));
+            assert!(named, "{words:?} in {mib} MiB: {said}");
             assert_eq!(files(folder.path()), before, "{words:?}");
         }
     }
     // Commands that go on when one of their runs fails, and name each; the system also refuses threads.
     for words in FOLDERS.iter().filter(|words| ["compare", "sweep"].contains(&words[0])) {
-        for mib in [48, 52, 56, 64, 80, 120, 200] {
+        for mib in [56, 60, 64, 80, 120, 200] {
             let output = limited(words, folder.path(), mib);
             let problems = String::from_utf8(output.stderr).unwrap();
             assert_eq!(output.status.code(), Some(1), "{words:?} in {mib} MiB: {problems}");
@@ -341,7 +344,7 @@ fn too_little_memory() {
     // Whatever else writes either has enough, and has written it all, or ends in the same way.
     let long = ["reproduce", "calibrate", "attach", "compare", "sweep", "workload", "run"];
     for words in all().filter(|words| !long.contains(&words[0])) {
-        let output = limited(&words, folder.path(), 48);
+        let output = limited(&words, folder.path(), 56);
         if !output.status.success() {
             check(&words, &output);
         }

@@ -7,13 +7,14 @@ pub use ending::Ending;
 
 use crate::programs::{Opener, Regions};
 use crate::simulation::Settings;
+use crate::threads;
 use crate::words::{apart, shell_join};
 use crate::{Error, Stop};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use terrace_recorder::{Prepared, RecordOptions};
-use terrace_trace::{Checked, EventSource, Header, ReadAhead, SourceError};
+use terrace_trace::{Checked, EventSource, Header, ReadAhead};
 use terrace_workload::Workload;
 
 /// An input that exists: files were opened and parameters checked, nothing has run yet.
@@ -297,9 +298,7 @@ impl Input {
         if is_read_here || std::thread::available_parallelism().is_ok_and(|cores| cores.get() == 1) {
             return Ok((source, ending));
         }
-        let source = ReadAhead::start(source).map_err(|error| {
-            Error::Read(SourceError::Io { what: "a thread to read the input".to_owned(), error })
-        })?;
+        let source = ReadAhead::start(source).map_err(|error| Error::failed(threads::refused(&error)))?;
         Ok((Box::new(source), ending))
     }
 
