@@ -44,8 +44,7 @@ impl Collector {
     /// Looks for processes and threads that have registered.
     pub(super) fn discover(&mut self) {
         let shared = self.shared();
-        let header = shared.header();
-        let used = (header.processes_used.load(Acquire) as usize).min(PROCESSES);
+        let used = self.places_used();
         // Several of one process can be new, when it replaced its program before we looked. Places are given again, so that
         // their numbers do not tell which was first.
         let mut new = std::mem::take(&mut self.new);
@@ -214,8 +213,7 @@ impl Collector {
     /// the process has for itself, or that the recorder knows.
     pub(super) fn is_still_to_end(&mut self, waiter: usize, child: u64) -> bool {
         let shared = self.shared();
-        let used = (shared.header().processes_used.load(Acquire) as usize).min(PROCESSES);
-        (0..used).any(|place| {
+        (0..self.places_used()).any(|place| {
             let entry = shared.process(place);
             let state = entry.state.load(Acquire);
             let is_child = state >> 8 == child || u64::from(entry.seen_pid.load(Acquire)) == child;
@@ -240,10 +238,14 @@ impl Collector {
         }
     }
 
+    /// How many places of the table of processes have been taken so far.
+    fn places_used(&self) -> usize {
+        (self.shared().header().processes_used.load(Acquire) as usize).min(PROCESSES)
+    }
+
     /// Whether another program registered under the same process id.
     pub(super) fn is_replaced(&self, pid: u32, place: usize) -> bool {
-        let used = (self.shared().header().processes_used.load(Acquire) as usize).min(PROCESSES);
-        (0..used).any(|other| {
+        (0..self.places_used()).any(|other| {
             let entry = self.shared().process(other);
             other != place && entry.state.load(Acquire) & 0xff == 2 && entry.seen_pid.load(Acquire) == pid
         })
@@ -253,8 +255,7 @@ impl Collector {
     /// yet to say who it is.
     fn has_unseen_successor(&self, place: usize) -> bool {
         let own_pid = self.shared().process(place).state.load(Acquire) >> 8;
-        let used = (self.shared().header().processes_used.load(Acquire) as usize).min(PROCESSES);
-        (0..used).any(|other| {
+        (0..self.places_used()).any(|other| {
             let entry = self.shared().process(other);
             other != place
                 && entry.state.load(Acquire) == own_pid << 8 | 2
