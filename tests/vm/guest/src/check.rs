@@ -174,9 +174,16 @@ fn until_every<T>(
         if good(&measured) || Instant::now() > deadline {
             return Ok(measured);
         }
-        // Rest costs the emulation nothing, a command at each look more than what is waited for.
-        std::thread::sleep(if pause.is_zero() { pause } else { pause.max(3 * started.elapsed()) });
+        if !pause.is_zero() {
+            rest(pause, started);
+        }
     }
+}
+
+/// Rests between two looks: at least so long, and three times as long as the look that began then has taken. Rest costs the
+/// emulation nothing, a command at each look more than what is waited for.
+pub fn rest(least: Duration, began: Instant) {
+    std::thread::sleep(least.max(3 * began.elapsed()));
 }
 
 /// As [`until`], for what has to stay as it is: measures once a second until the last `looks` measurements are all good, and

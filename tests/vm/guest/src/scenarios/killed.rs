@@ -3,7 +3,7 @@
 
 use super::harm::{STALL, quiet, restored, stall};
 use super::swap::Zram;
-use crate::check::{Checks, TIMEOUT, eventually, move_to, nodes_of, open, pages, set, vmstat};
+use crate::check::{Checks, TIMEOUT, eventually, move_to, nodes_of, open, pages, rest, set, vmstat};
 use crate::process::{Target, Terrace};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -115,8 +115,7 @@ fn wait_to_kill(at_work: bool, random: &mut Random, work: impl Fn() -> Result<u6
     while Instant::now() < kill || !begun {
         let asked = Instant::now();
         seen = seen.max(work()?);
-        // A command that is asked time and again would take the processor from what it is asked about.
-        std::thread::sleep(Duration::from_millis(20).max(3 * asked.elapsed()));
+        rest(Duration::from_millis(20), asked);
         if !begun && (seen > 0 || began.elapsed() > TIMEOUT) {
             begun = true;
             kill = Instant::now() + Duration::from_millis(random.below(500));
