@@ -20,6 +20,7 @@ mod outcome;
 mod probe;
 mod tiering;
 mod translate;
+mod typed;
 pub mod vbi;
 
 pub use engine::simulate;

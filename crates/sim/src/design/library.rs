@@ -430,7 +430,7 @@ fn scheme_keys(scheme: &SchemeParameters, tree: &Entry) -> Result<toml::Table, D
         DesignError::at(&tree.nearest(&key).origin, format!("{key}: {problem}"))
     };
     entry.effective(&scheme.own).map_err(|problem| match problem {
-        KeyProblem::Unreadable(error) => read::explain_error(tree, KEY, &error),
+        KeyProblem::Unreadable(misfit) => read::explain_misfit(tree, KEY, &misfit),
         KeyProblem::OutOfRange(problem) => {
             let (key, problem) = rules::not_between(&problem);
             broken(&key, &problem)

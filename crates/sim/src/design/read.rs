@@ -3,32 +3,23 @@
 use super::Design;
 use super::error::{DesignError, Origin, suggestion};
 use super::tree::{Entry, Node, name_of};
+use crate::typed::{self, Misfit};
 use serde::de::DeserializeOwned;
-use serde_path_to_error::Segment;
 use terrace_model::parameters::{Declared, did_you_mean, nearest};
 
 /// Reads `tree` as a `T`. Errors: unknown or missing key, wrong type, wrong unit, each with the place of the key.
 pub(crate) fn read<T: DeserializeOwned>(tree: &Entry) -> Result<T, DesignError> {
-    serde_path_to_error::deserialize(tree.value()).map_err(|error| explain_error(tree, "", &error))
+    typed::read(&tree.value()).map_err(|misfit| explain_misfit(tree, "", &misfit))
 }
 
 /// The reader's complaint about the part of `tree` at the dotted key `above`; the whole where that is empty.
-pub(crate) fn explain_error(
-    tree: &Entry,
-    above: &str,
-    error: &serde_path_to_error::Error<toml::de::Error>,
-) -> DesignError {
+pub(crate) fn explain_misfit(tree: &Entry, above: &str, misfit: &Misfit) -> DesignError {
     let mut entry = tree;
     let mut path: Vec<String> = Vec::new();
     let above = above.split('.').filter(|segment| !segment.is_empty()).map(str::to_owned);
-    let below = error.path().iter().filter_map(|segment| match segment {
-        Segment::Map { key } => Some(key.clone()),
-        Segment::Seq { index } => Some(index.to_string()),
-        Segment::Enum { .. } | Segment::Unknown => None,
-    });
     // The names of the other elements, where the entry is one of a list.
     let mut others: Vec<&str> = Vec::new();
-    for key in above.chain(below) {
+    for key in above.chain(misfit.path.iter().cloned()) {
         let Some(child) = entry.child(&key) else { break };
         others.clear();
         let mut name = None;
@@ -46,7 +37,7 @@ pub(crate) fn explain_error(
         entry = child;
         path.push(name.unwrap_or(key));
     }
-    explain(error.inner().message(), entry, path, &others)
+    explain(&misfit.message, entry, path, &others)
 }
 
 /// Whether designs have keys below this one by their names.

@@ -117,7 +117,7 @@ impl<const F: u8> Site<'_, F> {
         let misses = shared.caches.counters.llc.misses;
         let hits_wait = T::LAST_LEVEL == LastLevel::Waits;
         let (os, memory, placer) = (&mut shared.os, &mut shared.memory, placer(&mut self.manager));
-        let mut below = Behind { kernel: &mut *own.kernel, os, memory, placer, translated, hits_wait };
+        let mut below = Behind { kernel: own.kernel, os, memory, placer, translated, hits_wait };
         let served = shared.caches.access(self.id, line, write, now, by, &mut below);
         self.note_served(before, served);
         if let Some(error) = own.kernel.failed() {
@@ -142,7 +142,7 @@ impl<const F: u8> Site<'_, F> {
         let names = own.kernel.take_dirty_names();
         let (now, shared) = (self.core.pipeline.now, &mut *self.shared);
         let (os, memory, placer) = (&mut shared.os, &mut shared.memory, placer(&mut self.manager));
-        let kernel = &mut *own.kernel;
+        let kernel: &mut dyn KernelState = own.kernel;
         let mut below = Behind { kernel, os, memory, placer, translated: Time::ZERO, hits_wait: false };
         names.into_iter().for_each(|names| shared.caches.flush_range(names, now, &mut below));
     }

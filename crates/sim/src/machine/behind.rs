@@ -27,8 +27,8 @@ impl Below for TieredMemory {
 const REGION_LINES: u64 = 4096 / LINE_BYTES;
 
 /// Memory under virtually tagged caches: lines carry virtual names down to here.
-pub(super) struct Behind<'a, K: KernelState + ?Sized> {
-    pub kernel: &'a mut K,
+pub(super) struct Behind<'a> {
+    pub kernel: &'a mut dyn KernelState,
     pub os: &'a mut Os,
     pub memory: &'a mut TieredMemory,
     /// The policy that says where new memory shall lie, if there is one.
@@ -40,7 +40,7 @@ pub(super) struct Behind<'a, K: KernelState + ?Sized> {
 }
 
 /// Contents went to a backing store: their memory is read, and nobody waits for that.
-pub(super) fn write_out<K: KernelState + ?Sized>(kernel: &mut K, memory: &mut TieredMemory, now: Time) {
+pub(super) fn write_out(kernel: &mut dyn KernelState, memory: &mut TieredMemory, now: Time) {
     while let Some(first) = kernel.take_written_out() {
         let copy = MemoryRequest::of_cpu(first, now, Initiator::Copy);
         (0..REGION_LINES).for_each(|line| _ = memory.read(copy.for_line(first + line)));
@@ -58,7 +58,7 @@ impl Machine {
     }
 }
 
-impl<K: KernelState + ?Sized> Behind<'_, K> {
+impl Behind<'_> {
     /// Memory was given: the controller writes what it holds, and nobody waits for that. Returns when the device has taken
     /// it.
     fn give(&mut self, given: &Given, now: Time) -> Time {
@@ -86,7 +86,7 @@ impl<K: KernelState + ?Sized> Behind<'_, K> {
     }
 }
 
-impl<K: KernelState + ?Sized> Below for Behind<'_, K> {
+impl Below for Behind<'_> {
     fn translated(&self, now: Time) -> Time {
         if self.hits_wait { now.max(self.translated) } else { now }
     }

@@ -252,7 +252,7 @@ impl<const F: u8> Site<'_, F> {
         if F == FULL && cause.stores_entries() && T::KERNEL_TABLES {
             for line in changes.stored_lines() {
                 let line = self.shared.machine_line(System::Programs, line);
-                let kernel = T::VIRTUAL_CACHES.then_some(&mut *own.kernel);
+                let kernel = T::VIRTUAL_CACHES.then_some(&mut *own.kernel as &mut dyn KernelState);
                 self.shared.store_entry(kernel, self.id, line, self.core.pipeline.now);
             }
         }
@@ -286,7 +286,7 @@ impl<const F: u8> Site<'_, F> {
         }
         if F == FULL && cause.stores_entries() {
             for line in changes.stored_lines() {
-                self.shared.store_entry(None::<&mut T::Kernel>, self.id, line, self.core.pipeline.now);
+                self.shared.store_entry(None, self.id, line, self.core.pipeline.now);
             }
         }
         if changes.stale.is_empty() && !changes.reshaped {
@@ -470,9 +470,9 @@ impl Shared {
     }
 
     /// A core stores to a line of a page table. `kernel`: where caches are virtually tagged.
-    fn store_entry<K: KernelState + ?Sized>(
+    fn store_entry(
         &mut self,
-        kernel: Option<&mut K>,
+        kernel: Option<&mut dyn KernelState>,
         core: CoreId,
         line: Line,
         now: Time,
@@ -488,7 +488,7 @@ impl Shared {
     }
 
     /// A processor that is none of the design's cores stores to a line of a page table.
-    fn store_from_outside<K: KernelState + ?Sized>(&mut self, kernel: Option<&mut K>, line: Line, now: Time) {
+    fn store_from_outside(&mut self, kernel: Option<&mut dyn KernelState>, line: Line, now: Time) {
         let Some(kernel) = kernel else {
             return self.caches.store_from_outside(line.in_caches(), now, &mut self.memory);
         };

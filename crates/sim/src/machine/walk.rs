@@ -232,10 +232,13 @@ impl<const F: u8> Site<'_, F> {
         if !through_last_level {
             return shared.memory.read(MemoryRequest::of_cpu(line, now, Initiator::Walk));
         }
-        let line = kernel.physical_line(line);
-        let (os, memory, placer) = (&mut shared.os, &mut shared.memory, placer(&mut self.manager));
-        let mut below = Behind { kernel, os, memory, placer, translated: Time::ZERO, hits_wait: false };
-        shared.caches.read_from_below(line, now, Initiator::Walk, &mut below)
+        if T::VIRTUAL_CACHES {
+            let line = kernel.physical_line(line);
+            let (os, memory, placer) = (&mut shared.os, &mut shared.memory, placer(&mut self.manager));
+            let mut below = Behind { kernel, os, memory, placer, translated: Time::ZERO, hits_wait: false };
+            return shared.caches.read_from_below(line, now, Initiator::Walk, &mut below);
+        }
+        shared.caches.read_from_below(line.in_caches(), now, Initiator::Walk, &mut shared.memory)
     }
 
     /// Whether a translation is the page table's, and lets nothing pass that the table forbids: no store to a page that is

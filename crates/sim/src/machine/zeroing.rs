@@ -187,7 +187,8 @@ impl<const F: u8> Site<'_, F> {
             }
             return progress;
         }
-        shared.zero_page(own, self.id, space, addr, fault.size, place, from)
+        let kernel = T::VIRTUAL_CACHES.then_some(&mut *own.kernel as &mut dyn KernelState);
+        shared.zero_page(kernel, self.id, space, addr, fault.size, place, from)
     }
 }
 
@@ -211,10 +212,10 @@ impl Shared {
         Progress { now: from + pace.times(lines), taken }
     }
 
-    /// A new page is zeroed: the base page that holds `addr` last.
-    fn zero_page<T: Translation>(
+    /// A new page is zeroed: the base page that holds `addr` last. `kernel`: where caches are virtually tagged.
+    fn zero_page(
         &mut self,
-        own: &mut Own<'_, T>,
+        mut kernel: Option<&mut dyn KernelState>,
         core: CoreId,
         space: SpaceId,
         addr: VirtAddr,
@@ -238,18 +239,26 @@ impl Shared {
         }
         for at in beyond..lines - BASE_LINES {
             let line = if at < accessed { at } else { at + BASE_LINES };
-            self.zero_line(own, None, space, page, place.line(line), line, &mut progress);
+            self.zero_line(kernel.as_deref_mut(), None, space, page, place.line(line), line, &mut progress);
         }
         for line in accessed..accessed + BASE_LINES {
-            self.zero_line(own, Some(core), space, page, place.line(line), line, &mut progress);
+            self.zero_line(
+                kernel.as_deref_mut(),
+                Some(core),
+                space,
+                page,
+                place.line(line),
+                line,
+                &mut progress,
+            );
         }
         progress
     }
 
     /// Zeroes the `at`th line of a page, which lies at `physical`: into the L1 of `near`, else into the last level.
-    fn zero_line<T: Translation>(
+    fn zero_line(
         &mut self,
-        own: &mut Own<'_, T>,
+        kernel: Option<&mut (dyn KernelState + 'static)>,
         near: Option<CoreId>,
         space: SpaceId,
         page: VirtAddr,
@@ -258,22 +267,24 @@ impl Shared {
         progress: &mut Progress,
     ) {
         let now = progress.now;
-        let (held, taken) =
-            if let Some(line) = own.kernel.virtual_line(space, page + at * LINE_BYTES, &self.os) {
-                let (os, memory) = (&mut self.os, &mut self.memory);
-                let kernel = &mut *own.kernel;
-                let mut below =
-                    Behind { kernel, os, memory, placer: None, translated: Time::ZERO, hits_wait: false };
-                match near {
-                    Some(core) => self.caches.zero_in_l1(core, line, now, &mut below),
-                    None => self.caches.zero_in_llc(line, now, &mut below),
-                }
-            } else {
-                match near {
-                    Some(core) => self.caches.zero_in_l1(core, physical.in_caches(), now, &mut self.memory),
-                    None => self.caches.zero_in_llc(physical.in_caches(), now, &mut self.memory),
-                }
-            };
+        let named = kernel.and_then(|kernel| {
+            let line = kernel.virtual_line(space, page + at * LINE_BYTES, &self.os)?;
+            Some((kernel, line))
+        });
+        let (held, taken) = if let Some((kernel, line)) = named {
+            let (os, memory) = (&mut self.os, &mut self.memory);
+            let mut below =
+                Behind { kernel, os, memory, placer: None, translated: Time::ZERO, hits_wait: false };
+            match near {
+                Some(core) => self.caches.zero_in_l1(core, line, now, &mut below),
+                None => self.caches.zero_in_llc(line, now, &mut below),
+            }
+        } else {
+            match near {
+                Some(core) => self.caches.zero_in_l1(core, physical.in_caches(), now, &mut self.memory),
+                None => self.caches.zero_in_llc(physical.in_caches(), now, &mut self.memory),
+            }
+        };
         let Zeroing { near: pace, far, .. } = self.timing.zeroing;
         progress.now += if held || near.is_some() { pace } else { far };
         progress.taken = progress.taken.max(taken);

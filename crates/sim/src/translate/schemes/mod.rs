@@ -11,6 +11,7 @@ mod tests;
 use super::scheme::{AnyScheme, Scheme, SchemeKeys, Setup, Translation};
 use super::{SchemeParameters, TranslationParameters};
 use crate::coherence::HatricParameters;
+use crate::typed::{self, Misfit};
 use terrace_model::parameters::{Declared, ParameterError, ParameterInfo, Parameters};
 use terrace_model::{PhysAddr, Time};
 use terrace_policy::CapabilitySet;
@@ -125,7 +126,7 @@ pub struct Entry {
 #[derive(Debug)]
 pub enum KeyProblem {
     /// The keys cannot be read.
-    Unreadable(Box<serde_path_to_error::Error<toml::de::Error>>),
+    Unreadable(Misfit),
     /// A value outside its range.
     OutOfRange(ParameterError),
     /// A key, and what is wrong with its value.
@@ -239,12 +240,11 @@ pub fn check_co_tags_of(translation: &TranslationParameters) -> Result<(), (&'st
 
 /// The keys of a table that was read before.
 fn keys<T: Translation>(own: &toml::Table) -> T::Keys {
-    own.clone().try_into().unwrap_or_default()
+    typed::read(&toml::Value::Table(own.clone())).unwrap_or_default()
 }
 
 fn read<T: Translation>(own: &toml::Table) -> Result<toml::Table, KeyProblem> {
-    let keys: T::Keys = serde_path_to_error::deserialize(toml::Value::Table(own.clone()))
-        .map_err(|error| KeyProblem::Unreadable(Box::new(error)))?;
+    let keys: T::Keys = typed::read(&toml::Value::Table(own.clone())).map_err(KeyProblem::Unreadable)?;
     keys.check().map_err(KeyProblem::OutOfRange)?;
     keys.validate().map_err(|(key, problem)| KeyProblem::Senseless(key, problem))?;
     Ok(toml::Table::try_from(&keys).unwrap_or_default())
