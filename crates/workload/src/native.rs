@@ -1,10 +1,10 @@
 //! Runs a program on real memory and times it.
 
 use crate::WorkloadError;
+use crate::any::{AnyProgram, AnyThread, GoesOn};
 use crate::memory::{Backing, Digest, Digested, Memory, Native};
 use crate::pages::{NativePages, ResidentPages};
-use crate::program::{Kernel, Program, Progress};
-use crate::thread::Thread;
+use crate::program::Progress;
 use std::sync::Barrier;
 use std::time::Instant;
 
@@ -53,7 +53,7 @@ impl<'a> OnBacking<'a> for Digested<Native<'a>> {
 }
 
 /// Reserves and fills the memory of `program`; refuses where the machine has too little.
-pub(crate) fn prepare<P: Program>(program: &P, pages: NativePages) -> Result<Backing, WorkloadError> {
+pub(crate) fn prepare(program: &dyn AnyProgram, pages: NativePages) -> Result<Backing, WorkloadError> {
     let layout = program.layout();
     pages.check(&layout.ranges())?;
     let footprint = layout.footprint();
@@ -62,62 +62,76 @@ pub(crate) fn prepare<P: Program>(program: &P, pages: NativePages) -> Result<Bac
         && let Some(available) = available_memory()
         && footprint > available
     {
-        return Err(WorkloadError::NotEnoughMemory { workload: P::INFO.name, footprint, available });
+        return Err(WorkloadError::NotEnoughMemory { workload: program.info().name, footprint, available });
     }
     let backing = Backing::of_pages(layout.window_bytes(), pages, &layout.ranges())?;
     program.prepare(&backing);
     Ok(backing)
 }
 
+/// What one thread of a run leaves.
+struct Outcome<M> {
+    memory: M,
+    /// Accesses before the run phase.
+    before_run: u64,
+    started: Option<Instant>,
+    ended: Instant,
+}
+
 /// Runs `program` on prepared memory; gives the measurements and the threads' memories.
-pub(crate) fn run<'a, P: Program, M: OnBacking<'a>>(
-    program: &P,
-    backing: &'a Backing,
-) -> (NativeRun, Vec<M>) {
-    // What threads of an earlier run shared is not theirs.
-    let program = &program.clone();
+pub(crate) fn run<'a, M: OnBacking<'a>>(program: &dyn AnyProgram, backing: &'a Backing) -> (NativeRun, Vec<M>)
+where
+    dyn AnyThread: GoesOn<M>,
+{
+    let program = program.copy();
     let threads = program.threads();
     let barrier = Barrier::new(threads as usize);
     let begin = Instant::now();
-    let outcomes: Vec<(M, u64, Option<Instant>, Instant)> = std::thread::scope(|scope| {
+    let outcomes: Vec<Outcome<M>> = std::thread::scope(|scope| {
         let handles: Vec<_> = (0..threads)
             .map(|index| {
-                let (mut thread, barrier) = (Thread::new(program, index), &barrier);
-                scope.spawn(move || {
-                    let mut memory = M::on(backing);
-                    let (mut before_run, mut started) = (0, None);
-                    loop {
-                        match thread.step(&mut memory) {
-                            Progress::Working => {}
-                            Progress::Blocked => std::thread::yield_now(),
-                            Progress::Barrier => _ = barrier.wait(),
-                            Progress::Run => {
-                                before_run = memory.native().accesses;
-                                barrier.wait();
-                                started = Some(Instant::now());
-                            }
-                            Progress::Done => return (memory, before_run, started, Instant::now()),
-                        }
-                    }
-                })
+                let (mut thread, barrier) = (program.thread(index), &barrier);
+                scope.spawn(move || run_thread(&mut *thread, M::on(backing), barrier))
             })
             .collect();
         handles.into_iter().map(|handle| handle.join().expect("a workload thread panicked")).collect()
     });
-    let started = outcomes.iter().filter_map(|o| o.2).min().unwrap_or(begin);
-    let ended = outcomes.iter().map(|o| o.3).max().unwrap_or(begin);
-    let init_accesses = outcomes.iter().map(|o| o.1).sum();
-    let total: u64 = outcomes.iter().map(|o| o.0.native().accesses).sum();
+    let started = outcomes.iter().filter_map(|o| o.started).min().unwrap_or(begin);
+    let ended = outcomes.iter().map(|o| o.ended).max().unwrap_or(begin);
+    let init_accesses = outcomes.iter().map(|o| o.before_run).sum();
+    let total: u64 = outcomes.iter().map(|o| o.memory.native().accesses).sum();
     let run = NativeRun {
         seconds: (ended - started).as_secs_f64(),
         setup_seconds: (started - begin).as_secs_f64(),
         accesses: total - init_accesses,
         init_accesses,
-        checksum: outcomes.iter().fold(0, |sum, o| sum.wrapping_add(o.0.native().checksum)),
+        checksum: outcomes.iter().fold(0, |sum, o| sum.wrapping_add(o.memory.native().checksum)),
         bytes_touched: backing.resident_bytes(),
         pages: backing.resident_pages(),
     };
-    (run, outcomes.into_iter().map(|o| o.0).collect())
+    (run, outcomes.into_iter().map(|o| o.memory).collect())
+}
+
+/// Runs one thread to its end.
+fn run_thread<'a, M: OnBacking<'a>>(
+    thread: &mut (impl GoesOn<M> + ?Sized),
+    mut memory: M,
+    barrier: &Barrier,
+) -> Outcome<M> {
+    let (mut before_run, mut started) = (0, None);
+    loop {
+        match thread.go_on(&mut memory) {
+            Progress::Working => {}
+            Progress::Blocked => std::thread::yield_now(),
+            Progress::Barrier => _ = barrier.wait(),
+            Progress::Run => {
+                before_run = memory.native().accesses;
+                barrier.wait();
+                started = Some(Instant::now());
+            }
+            Progress::Done => return Outcome { memory, before_run, started, ended: Instant::now() },
+        }
+    }
 }
 
 /// Memory that can be used without swapping, as the kernel estimates it.

@@ -3,7 +3,7 @@
 //! A workload declares its parameters as a struct with `#[derive(Parameters)]`; see [`terrace_model::parameters`].
 
 pub(crate) use terrace_model::parameters::{
-    Choice, ParameterError, ParameterInfo, ParameterValue, Parameters, did_you_mean, nearest,
+    Choice, Declared, ParameterError, ParameterInfo, ParameterValue, Parameters, did_you_mean, nearest,
 };
 
 use crate::WorkloadError;
@@ -77,10 +77,10 @@ impl Problem {
         Problem { key, expected: expected.into() }
     }
 
-    /// The error of a workload with these parameters.
-    pub fn of(self, workload: &'static str, parameters: &impl Parameters) -> WorkloadError {
+    /// The error of a workload, where `value` gives the texts of its parameters.
+    pub fn of(self, workload: &'static str, value: &dyn Fn(&str) -> Option<String>) -> WorkloadError {
         let Problem { key, expected } = self;
-        let text = parameters.get(key).unwrap_or_default();
+        let text = value(key).unwrap_or_default();
         let problem = ParameterError::Unreadable { key: key.to_owned(), text, expected };
         WorkloadError::Parameter { workload, problem }
     }
@@ -116,6 +116,11 @@ pub(crate) fn within<T: ParameterValue + PartialOrd>(
 
 /// Reads `key=value` pairs separated by commas; keys that are absent take their default.
 pub(crate) fn read<P: Parameters>(workload: &'static str, text: &str) -> Result<P, WorkloadError> {
+    P::read(pairs(workload, text)?).map_err(|problem| WorkloadError::Parameter { workload, problem })
+}
+
+/// The keys and values of such a text, each key once.
+fn pairs<'a>(workload: &'static str, text: &'a str) -> Result<Vec<(&'a str, &'a str)>, WorkloadError> {
     let mut pairs: Vec<(&str, &str)> = Vec::new();
     for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
         let (key, value) = pair
@@ -127,13 +132,13 @@ pub(crate) fn read<P: Parameters>(workload: &'static str, text: &str) -> Result<
         }
         pairs.push((key, value));
     }
-    P::read(pairs).map_err(|problem| WorkloadError::Parameter { workload, problem })
+    Ok(pairs)
 }
 
-/// All parameters as `key=value`, in the order of their declaration.
-pub(crate) fn resolved(parameters: &impl Parameters) -> Vec<String> {
-    let declared = parameters.current().into_iter();
-    declared.map(|parameter| format!("{}={}", parameter.name, parameter.default)).collect()
+/// Parameters with the values in force as defaults, as `key=value`.
+pub(crate) fn resolved(parameters: Vec<ParameterInfo>) -> Vec<String> {
+    let parameters = parameters.into_iter();
+    parameters.map(|parameter| format!("{}={}", parameter.name, parameter.default)).collect()
 }
 
 /// The parameters of a workload as they were declared.

@@ -1,10 +1,11 @@
 //! A program's threads as one [`EventSource`]: round robin, one batch each.
 
 use crate::WorkloadError;
+use crate::any::{AnyProgram, AnyThread, GoesOn};
 use crate::emitter::Emitter;
+use crate::layout::Layout;
 use crate::memory::{Contents, Memory};
-use crate::program::{Kernel, Program, Progress};
-use crate::thread::Thread;
+use crate::program::Progress;
 use std::sync::Arc;
 use terrace_model::AddressRange;
 use terrace_trace::{
@@ -21,20 +22,20 @@ enum State {
     Exited,
 }
 
-struct Stream<P: Program> {
-    thread: Thread<P>,
+struct Stream {
+    thread: Box<dyn AnyThread>,
     state: State,
     begun: bool,
 }
 
-/// Emits the accesses of program `P`, with values from `C`.
-pub(crate) struct StreamSource<P: Program, C, F> {
-    program: P,
+/// Emits the accesses of a program, with values from `C`.
+pub(crate) struct StreamSource<C> {
+    program: Box<dyn AnyProgram>,
     header: Header,
     /// Makes the contents, at the first batch: preparing input data can take seconds and can fail.
-    prepare: F,
+    prepare: fn(&dyn AnyProgram) -> Result<C, WorkloadError>,
     emitter: Option<Emitter<C>>,
-    streams: Vec<Stream<P>>,
+    streams: Vec<Stream>,
     next: usize,
     /// The run begins with the next batch of stream 0.
     announce_run: bool,
@@ -42,13 +43,12 @@ pub(crate) struct StreamSource<P: Program, C, F> {
     pool: BatchPool,
 }
 
-impl<P, C, F> StreamSource<P, C, F>
-where
-    P: Program,
-    C: Contents,
-    F: Fn(&P) -> Result<C, WorkloadError> + Send,
-{
-    pub fn new(program: P, header: Header, prepare: F) -> StreamSource<P, C, F> {
+impl<C: Contents> StreamSource<C> {
+    pub fn new(
+        program: Box<dyn AnyProgram>,
+        header: Header,
+        prepare: fn(&dyn AnyProgram) -> Result<C, WorkloadError>,
+    ) -> StreamSource<C> {
         StreamSource {
             program,
             header,
@@ -95,11 +95,9 @@ where
     }
 }
 
-impl<P, C, F> EventSource for StreamSource<P, C, F>
+impl<C: Contents> EventSource for StreamSource<C>
 where
-    P: Program,
-    C: Contents,
-    F: Fn(&P) -> Result<C, WorkloadError> + Send,
+    dyn AnyThread: GoesOn<Emitter<C>>,
 {
     fn header(&self) -> &Header {
         &self.header
@@ -108,10 +106,10 @@ where
     fn next_batch(&mut self) -> Result<Option<Arc<Batch>>, SourceError> {
         if self.streams.is_empty() {
             let contents =
-                (self.prepare)(&self.program).map_err(|error| SourceError::Malformed(error.to_string()))?;
+                (self.prepare)(&*self.program).map_err(|error| SourceError::Malformed(error.to_string()))?;
             self.emitter = Some(Emitter::new(contents));
             self.streams = (0..self.program.threads())
-                .map(|i| Stream { thread: Thread::new(&self.program, i), state: State::Ready, begun: false })
+                .map(|i| Stream { thread: self.program.thread(i), state: State::Ready, begun: false })
                 .collect();
         }
         loop {
@@ -126,9 +124,10 @@ where
             }
             emitter.begin(StreamId(index as u32), recycled);
             if !std::mem::replace(&mut stream.begun, true) {
-                emitter.event(spawn(index as u32, P::INFO.name, self.program.agent(index as u32)));
+                let (name, agent) = (self.program.info().name, self.program.agent(index as u32));
+                emitter.event(spawn(index as u32, name, agent));
                 if index == 0 {
-                    announce_layout(&self.program, emitter);
+                    announce_layout(self.program.layout(), emitter);
                     let name = "init".to_owned();
                     emitter.event(Event::Mark { kind: MarkKind::Phase, name, value: 0 });
                 }
@@ -139,10 +138,9 @@ where
                 // Global, so every stream's run comes after it.
                 emitter.event(Event::Mark { kind: MarkKind::RegionBegin, name, value: 0 });
             }
-            while stream.state == State::Ready && !emitter.is_full() {
-                stream.state = match stream.thread.step(emitter) {
-                    Progress::Working => State::Ready,
-                    Progress::Blocked => break,
+            if stream.state == State::Ready {
+                stream.state = match stream.thread.go_on(emitter) {
+                    Progress::Working | Progress::Blocked => State::Ready,
                     Progress::Barrier => State::Waiting(false),
                     Progress::Run => State::Waiting(true),
                     Progress::Done => State::Done,
@@ -182,8 +180,7 @@ fn spawn(thread: u32, name: &str, agent: Agent) -> Event {
 }
 
 /// The mappings and data structures that exist before the first access.
-fn announce_layout<P: Program, C: Contents>(program: &P, emitter: &mut Emitter<C>) {
-    let layout = program.layout();
+fn announce_layout<C: Contents>(layout: &Layout, emitter: &mut Emitter<C>) {
     let mut map = |range: AddressRange, kind, name: &str| {
         emitter.event(Event::Map { range, kind, protection: Protection::READ_WRITE, name: name.to_owned() });
     };

@@ -109,84 +109,93 @@ enum Phase {
 }
 
 /// A thread from initialisation to end.
-pub(crate) struct Thread<P: Program> {
-    touch: Option<Touch>,
-    kernel: P::Thread,
+pub(crate) struct Thread<K> {
+    start: Start,
+    kernel: K,
+}
+
+impl<K: Kernel> Thread<K> {
+    pub fn new<P: Program<Thread = K>>(program: &P, index: u32) -> Thread<K> {
+        let start = Start::new(program.layout(), index, program.threads(), program.populates());
+        Thread { start, kernel: program.thread(index) }
+    }
+}
+
+impl<K: Kernel> Kernel for Thread<K> {
+    #[inline]
+    fn step<M: Memory>(&mut self, memory: &mut M) -> Progress {
+        if self.start.phase != Phase::Run
+            && let Some(progress) = self.start.before_step(memory)
+        {
+            return progress;
+        }
+        let progress = self.kernel.step(memory);
+        if self.start.phase == Phase::Run { progress } else { self.start.after_step(progress) }
+    }
+}
+
+/// What a thread does before the run, beside steps of its kernel.
+struct Start {
     phase: Phase,
+    touch: Option<Touch>,
     settle: u64,
     populates: bool,
 }
 
-impl<P: Program> Thread<P> {
-    pub fn new(program: &P, index: u32) -> Thread<P> {
-        let touch = Touch::new(program.layout(), index, program.threads());
-        Thread {
-            touch: Some(touch),
-            kernel: program.thread(index),
-            phase: Phase::Initialisation,
-            settle: program.layout().settle,
-            populates: program.populates(),
+impl Start {
+    fn new(layout: &Layout, thread: u32, threads: u32, populates: bool) -> Start {
+        let touch = Some(Touch::new(layout, thread, threads));
+        Start { phase: Phase::Initialisation, touch, settle: layout.settle, populates }
+    }
+
+    /// What comes before the kernel's next step; none where that step is next.
+    fn before_step<M: Memory>(&mut self, memory: &mut M) -> Option<Progress> {
+        match self.phase {
+            Phase::Initialisation => {
+                let progress = self.touch.as_mut()?.step(memory);
+                if progress != Progress::Run {
+                    return Some(progress);
+                }
+                self.touch = None;
+                // The steps before the run still belong to initialisation.
+                Some(if self.populates { Progress::Barrier } else { self.initialised() })
+            }
+            Phase::Settling { left: 0, .. } => {
+                self.phase = Phase::Run;
+                Some(Progress::Run)
+            }
+            Phase::Settling { left, piece } => {
+                let computed = piece.min(left);
+                memory.compute(computed);
+                self.phase = Phase::Settling { left: left - computed, piece };
+                None
+            }
+            Phase::Run => None,
+            Phase::Over => Some(Progress::Done),
         }
     }
 
-    /// What initialisation ended with; the run begins later where there is time to settle.
-    #[inline(always)]
-    fn initialised(&mut self, progress: Progress) -> Progress {
-        if progress != Progress::Run {
-            return progress;
-        }
-        if self.settle == 0 {
-            self.phase = Phase::Run;
-            return progress;
-        }
-        let piece = (self.settle / SETTLE_STEPS).clamp(1, LONGEST_COMPUTE);
-        self.phase = Phase::Settling { left: self.settle, piece };
-        Progress::Barrier
-    }
-
-    /// A piece of computing and a step of the run.
-    fn settle<M: Memory>(&mut self, left: u64, piece: u64, memory: &mut M) -> Progress {
-        if left == 0 {
-            self.phase = Phase::Run;
-            return Progress::Run;
-        }
-        let computed = piece.min(left);
-        memory.compute(computed);
-        self.phase = Phase::Settling { left: left - computed, piece };
-        match self.kernel.step(memory) {
-            Progress::Done => {
+    /// What it means for the thread that a step of its kernel ended so.
+    fn after_step(&mut self, progress: Progress) -> Progress {
+        match (self.phase, progress) {
+            (Phase::Initialisation, Progress::Run) => self.initialised(),
+            (Phase::Settling { .. }, Progress::Done) => {
                 // Other threads still wait for it where the run begins.
                 self.phase = Phase::Over;
                 Progress::Run
             }
-            progress => progress,
+            _ => progress,
         }
     }
-}
 
-impl<P: Program> Kernel for Thread<P> {
-    #[inline]
-    fn step<M: Memory>(&mut self, memory: &mut M) -> Progress {
-        match self.phase {
-            Phase::Run => return self.kernel.step(memory),
-            Phase::Settling { left, piece } => return self.settle(left, piece, memory),
-            Phase::Over => return Progress::Done,
-            Phase::Initialisation => {}
+    /// The end of initialisation; the run begins later where there is time to settle.
+    fn initialised(&mut self) -> Progress {
+        if self.settle == 0 {
+            self.phase = Phase::Run;
+            return Progress::Run;
         }
-        match &mut self.touch {
-            None => {
-                let progress = self.kernel.step(memory);
-                self.initialised(progress)
-            }
-            Some(touch) => {
-                let progress = touch.step(memory);
-                if progress != Progress::Run {
-                    return progress;
-                }
-                self.touch = None;
-                // The steps before the run still belong to initialisation.
-                if self.populates { Progress::Barrier } else { self.initialised(Progress::Run) }
-            }
-        }
+        let piece = (self.settle / SETTLE_STEPS).clamp(1, LONGEST_COMPUTE);
+        self.phase = Phase::Settling { left: self.settle, piece };
+        Progress::Barrier
     }
 }
