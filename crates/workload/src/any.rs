@@ -1,15 +1,17 @@
 //! Programs of whatever type: what runs them is compiled once and not for each.
 //!
-//! Only the loop over a thread's steps knows the type of its kernel, so that the steps are part of it.
+//! Only the loop over a thread's steps knows the type of its kernel, so that the steps are part of the loop.
 
 use crate::emitter::Emitter;
 use crate::layout::Layout;
-use crate::memory::{Backing, Digested, Memory, Native, Nothing};
+use crate::memory::{Backing, Contents, Digested, Native, Nothing};
+use crate::native::{self, OnBacking, Outcome};
 use crate::opencl::device::DeviceChoice;
 use crate::opencl::outcome::GpuOutcome;
 use crate::program::{Kernel, Program, Progress};
 use crate::thread::Thread;
 use crate::{WorkloadError, WorkloadInfo};
+use std::sync::Barrier;
 use terrace_trace::Agent;
 
 /// A [`Program`] of whatever type.
@@ -69,32 +71,40 @@ impl<P: Program> AnyProgram for P {
     }
 }
 
-/// A [`Thread`] of whatever program, on any of the memories.
+/// A [`Thread`] of whatever program, to be emitted or run.
 pub(crate) trait AnyThread:
-    GoesOn<Emitter<Nothing>>
-    + GoesOn<Emitter<Backing>>
-    + for<'a> GoesOn<Native<'a>>
-    + for<'a> GoesOn<Digested<Native<'a>>>
-    + Send
+    Emits<Nothing> + Emits<Backing> + for<'a> Runs<Native<'a>> + for<'a> Runs<Digested<Native<'a>>> + Send
 {
 }
 
 impl<K: Kernel> AnyThread for Thread<K> {}
 
-/// A thread on memory `M`.
-pub(crate) trait GoesOn<M> {
-    /// Goes on until the thread has something else to say than that it is working, or the memory has no room.
-    fn go_on(&mut self, memory: &mut M) -> Progress;
+/// A thread whose accesses are recorded, with values from `C`.
+pub(crate) trait Emits<C> {
+    /// Goes on until the thread has something else to say than that it is working, or the batch is full.
+    fn emit(&mut self, emitter: &mut Emitter<C>) -> Progress;
 }
 
-impl<K: Kernel, M: Memory> GoesOn<M> for Thread<K> {
-    fn go_on(&mut self, memory: &mut M) -> Progress {
-        while memory.has_room() {
-            match self.step(memory) {
+impl<K: Kernel, C: Contents> Emits<C> for Thread<K> {
+    fn emit(&mut self, emitter: &mut Emitter<C>) -> Progress {
+        while !emitter.is_full() {
+            match self.step(emitter) {
                 Progress::Working => {}
                 progress => return progress,
             }
         }
         Progress::Working
+    }
+}
+
+/// A thread that runs on real memory.
+pub(crate) trait Runs<M> {
+    /// Runs it to its end; all threads of the program wait for each other at `barrier`.
+    fn run(&mut self, memory: M, barrier: &Barrier) -> Outcome<M>;
+}
+
+impl<'a, K: Kernel, M: OnBacking<'a>> Runs<M> for Thread<K> {
+    fn run(&mut self, memory: M, barrier: &Barrier) -> Outcome<M> {
+        native::run_thread(self, memory, barrier)
     }
 }

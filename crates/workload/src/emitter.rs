@@ -45,6 +45,12 @@ impl<C: Contents> Emitter<C> {
         self.after = self.ordered;
     }
 
+    /// Whether another step might not fit.
+    #[inline(always)]
+    pub fn is_full(&self) -> bool {
+        self.length > BATCH_ACCESSES - STEP_ACCESSES || self.batch.events.len() >= BATCH_ACCESSES
+    }
+
     /// Batches that begin now come after all events so far: every thread has come to a barrier, or has ended.
     pub fn order(&mut self) {
         self.ordered = self.sequence;
@@ -115,11 +121,6 @@ impl<C: Contents> Memory for Emitter<C> {
     #[inline(always)]
     fn touch(&mut self, addr: u64, instructions: u16) {
         self.push(addr, 8, AccessKind::Write, 0, instructions);
-    }
-
-    #[inline(always)]
-    fn has_room(&self) -> bool {
-        self.length <= BATCH_ACCESSES - STEP_ACCESSES && self.batch.events.len() < BATCH_ACCESSES
     }
 
     #[inline(always)]

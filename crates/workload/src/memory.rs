@@ -132,11 +132,6 @@ pub(crate) trait Memory {
     fn event(&mut self, event: Event);
     /// Instructions without an access, beyond what an access can carry.
     fn compute(&mut self, instructions: u64);
-    /// Whether another step fits.
-    #[inline(always)]
-    fn has_room(&self) -> bool {
-        true
-    }
     /// What `addr` holds, without an access: emission may look ahead to know what to [`prefetch`](Memory::prefetch).
     /// `None` where nothing is held, and in native runs, whose memory sees the stream's accesses and no others.
     #[inline(always)]

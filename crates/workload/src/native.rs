@@ -1,10 +1,10 @@
 //! Runs a program on real memory and times it.
 
 use crate::WorkloadError;
-use crate::any::{AnyProgram, AnyThread, GoesOn};
+use crate::any::{AnyProgram, AnyThread, Runs};
 use crate::memory::{Backing, Digest, Digested, Memory, Native};
 use crate::pages::{NativePages, ResidentPages};
-use crate::program::Progress;
+use crate::program::{Kernel, Progress};
 use std::sync::Barrier;
 use std::time::Instant;
 
@@ -70,7 +70,7 @@ pub(crate) fn prepare(program: &dyn AnyProgram, pages: NativePages) -> Result<Ba
 }
 
 /// What one thread of a run leaves.
-struct Outcome<M> {
+pub(crate) struct Outcome<M> {
     memory: M,
     /// Accesses before the run phase.
     before_run: u64,
@@ -81,7 +81,7 @@ struct Outcome<M> {
 /// Runs `program` on prepared memory; gives the measurements and the threads' memories.
 pub(crate) fn run<'a, M: OnBacking<'a>>(program: &dyn AnyProgram, backing: &'a Backing) -> (NativeRun, Vec<M>)
 where
-    dyn AnyThread: GoesOn<M>,
+    dyn AnyThread: Runs<M>,
 {
     let program = program.copy();
     let threads = program.threads();
@@ -91,7 +91,7 @@ where
         let handles: Vec<_> = (0..threads)
             .map(|index| {
                 let (mut thread, barrier) = (program.thread(index), &barrier);
-                scope.spawn(move || run_thread(&mut *thread, M::on(backing), barrier))
+                scope.spawn(move || thread.run(M::on(backing), barrier))
             })
             .collect();
         handles.into_iter().map(|handle| handle.join().expect("a workload thread panicked")).collect()
@@ -112,15 +112,15 @@ where
     (run, outcomes.into_iter().map(|o| o.memory).collect())
 }
 
-/// Runs one thread to its end.
-fn run_thread<'a, M: OnBacking<'a>>(
-    thread: &mut (impl GoesOn<M> + ?Sized),
+/// Runs one thread to its end. The memory is the loop's own, so that its counts can lie in registers.
+pub(crate) fn run_thread<'a, M: OnBacking<'a>>(
+    thread: &mut impl Kernel,
     mut memory: M,
     barrier: &Barrier,
 ) -> Outcome<M> {
     let (mut before_run, mut started) = (0, None);
     loop {
-        match thread.go_on(&mut memory) {
+        match thread.step(&mut memory) {
             Progress::Working => {}
             Progress::Blocked => std::thread::yield_now(),
             Progress::Barrier => _ = barrier.wait(),

@@ -1,7 +1,7 @@
 //! A program's threads as one [`EventSource`]: round robin, one batch each.
 
 use crate::WorkloadError;
-use crate::any::{AnyProgram, AnyThread, GoesOn};
+use crate::any::{AnyProgram, AnyThread, Emits};
 use crate::emitter::Emitter;
 use crate::layout::Layout;
 use crate::memory::{Contents, Memory};
@@ -97,7 +97,7 @@ impl<C: Contents> StreamSource<C> {
 
 impl<C: Contents> EventSource for StreamSource<C>
 where
-    dyn AnyThread: GoesOn<Emitter<C>>,
+    dyn AnyThread: Emits<C>,
 {
     fn header(&self) -> &Header {
         &self.header
@@ -139,7 +139,7 @@ where
                 emitter.event(Event::Mark { kind: MarkKind::RegionBegin, name, value: 0 });
             }
             if stream.state == State::Ready {
-                stream.state = match stream.thread.go_on(emitter) {
+                stream.state = match stream.thread.emit(emitter) {
                     Progress::Working | Progress::Blocked => State::Ready,
                     Progress::Barrier => State::Waiting(false),
                     Progress::Run => State::Waiting(true),
