@@ -46,10 +46,48 @@ impl MissRegisters {
     /// The gaps from the newest on: behind the first that has ended with all before it there is none to start in.
     fn earliest(&self, now: Time, behind_all: Time) -> Time {
         let (newer, older) = self.gaps.split_at(self.oldest);
-        let open = newer.iter().rev().chain(older.iter().rev()).take_while(|gap| now < gap.all_ended);
-        open.map(|gap| (now.max(gap.from), gap.until))
-            .filter(|(start, until)| start < until)
-            .fold(behind_all, |earliest, (start, _)| earliest.min(start))
+        let mut earliest = behind_all;
+        for gap in newer.iter().rev().chain(older.iter().rev()) {
+            if now >= gap.all_ended {
+                break;
+            }
+            let start = now.max(gap.from);
+            if start < gap.until && start < earliest {
+                earliest = start;
+                if start == now {
+                    break;
+                }
+            }
+        }
+        earliest
+    }
+
+    /// The gap with the lowest number that a time lies in. As for [`MissRegisters::earliest`], none that has ended with all
+    /// before it is looked at.
+    fn gap_around(&self, time: Time) -> Option<usize> {
+        let mut found = None;
+        for at in (0..self.oldest).rev() {
+            let gap = &self.gaps[at];
+            if time >= gap.all_ended {
+                return found;
+            }
+            if gap.from <= time && time < gap.until {
+                found = Some(at);
+            }
+        }
+        if found.is_some() {
+            return found;
+        }
+        for at in (self.oldest..GAPS).rev() {
+            let gap = &self.gaps[at];
+            if time >= gap.all_ended {
+                break;
+            }
+            if gap.from <= time && time < gap.until {
+                found = Some(at);
+            }
+        }
+        found
     }
 
     /// The gap that was noted last.
@@ -79,9 +117,10 @@ impl MissRegisters {
 
     /// A miss takes a register in a gap. What is left of that before and behind it stays free.
     fn fill(&mut self, start: Time, done: Time) {
-        let Some(gap) = self.gaps.iter_mut().find(|gap| gap.from <= start && start < gap.until) else {
+        let Some(gap) = self.gap_around(start) else {
             return self.misses.occupy(done);
         };
+        let gap = &mut self.gaps[gap];
         let until = gap.until;
         if done <= until {
             if start == gap.from {

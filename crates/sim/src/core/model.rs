@@ -83,6 +83,11 @@ pub trait CoreModel: Clone + Debug + Sized {
     /// Loads that may not be done yet, the oldest first. Those that nobody can wait for may be missing.
     fn in_flight(&self) -> impl Iterator<Item = &Timeline>;
 
+    /// What holds a miss register that is free at `free`; see [`holder`].
+    fn holder(&mut self, clock: &Clock, free: Time) -> Option<Timeline> {
+        holder(self.in_flight(), clock.now, free)
+    }
+
     /// When all loads issued so far are done: what a program that answers with what it has read waits for.
     fn loads_done(&self, clock: &Clock) -> Time;
 
@@ -256,8 +261,7 @@ macro_rules! core_models {
 
             /// Dispatch stands still for `span` until a miss register is free, which is so at `free`.
             pub fn wait_for_register(&mut self, span: Time, free: Time) {
-                let now = self.clock.now;
-                let holder = match &self.model { $(Model::$model(model) => model::holder(model.in_flight(), now, free),)* };
+                let holder = match &mut self.model { $(Model::$model(model) => model.holder(&self.clock, free),)* };
                 match holder {
                     Some(timeline) => self.clock.wait_as(span, &timeline),
                     None => self.clock.wait_for_memory(span),

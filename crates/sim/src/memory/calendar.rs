@@ -1,5 +1,7 @@
 //! When a resource is booked, for arrivals that come before others which have booked it.
 
+use crate::array::prefetch;
+
 /// A calendar remembers what is booked in each stretch of this length: 134 ns, as a shift of femtoseconds.
 const STRETCH: u32 = 27;
 /// Stretches that a calendar remembers: 69 µs of the latest.
@@ -29,24 +31,45 @@ impl Calendar {
     }
 
     /// What is booked of a resource in the stretch of a number; none where the ring has gone on to a later one.
-    #[inline]
+    #[inline(always)]
     fn at(&mut self, resource: usize, number: u64) -> Option<&mut u32> {
         let begin = number as usize % STRETCHES * (1 + self.resources);
-        let stretch = &mut self.stretches[begin..=begin + self.resources];
-        let later = (number as u32).wrapping_sub(stretch[0]);
+        let later = (number as u32).wrapping_sub(self.stretches[begin]);
         if later != 0 {
             if later > u32::MAX / 2 {
                 return None;
             }
-            stretch.fill(0);
-            stretch[0] = number as u32;
+            self.turn(begin, number as u32);
         }
-        Some(&mut stretch[1 + resource])
+        Some(&mut self.stretches[begin + 1 + resource])
+    }
+
+    /// The ring goes on to the stretch of a number: nothing is booked in it. What follows it is fetched into the host's caches:
+    /// the ring does not stay there.
+    #[inline(never)]
+    fn turn(&mut self, begin: usize, number: u32) {
+        let next = begin + 1 + self.resources;
+        self.stretches[begin] = number;
+        self.stretches[begin + 1..next].fill(0);
+        let following = if next == self.stretches.len() { 0 } else { next };
+        prefetch(&self.stretches, following);
+        prefetch(&self.stretches, following + self.resources);
     }
 
     /// The time from `begin` to `end` of a resource is taken.
     #[inline]
     pub(super) fn book(&mut self, resource: usize, begin: u64, end: u64) {
+        if begin >= end {
+            return;
+        }
+        let number = begin >> STRETCH;
+        if (end - 1) >> STRETCH == number {
+            return self.take(resource, number, end - begin);
+        }
+        self.book_stretches(resource, begin, end);
+    }
+
+    fn book_stretches(&mut self, resource: usize, begin: u64, end: u64) {
         let mut begin = begin.max(end.saturating_sub((STRETCHES as u64) << STRETCH));
         while begin < end {
             let number = begin >> STRETCH;

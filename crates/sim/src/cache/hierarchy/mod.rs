@@ -24,7 +24,7 @@ use super::sharers::MAX_CORES;
 use crate::array::PackedSets;
 use crate::core::CoreParameters;
 use crate::memory::Initiator;
-use private::{Arrival, NOTHING_RECENT, Private, Recent};
+use private::{Arrival, Arrivals, NOTHING_RECENT, Private, Recent};
 use terrace_model::{CacheLine, CoreId, LINE_BYTES, Stats, Time, Unit};
 use translations::Translations;
 pub use translations::{Message, Reason};
@@ -135,7 +135,7 @@ impl Hierarchy {
         let private = Private {
             recent: vec![NOTHING_RECENT; recent].into(),
             l1_arrivals: vec![Arrival::PAST; l1.slots()],
-            l2_arrivals: if prefetcher.enabled { vec![Arrival::PAST; l2.slots()] } else { Vec::new() },
+            l2_arrivals: Arrivals::of(if prefetcher.enabled { l2.slots() } else { 0 }),
             l1_misses: MissRegisters::new(parameters.l1.outstanding),
             l2_misses: MissRegisters::new(parameters.l2.outstanding),
             prefetcher: prefetcher.enabled.then(|| StridePrefetcher::new(prefetcher)),

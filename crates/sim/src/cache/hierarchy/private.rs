@@ -36,6 +36,43 @@ impl Arrival {
     }
 }
 
+/// Arrivals of the lines of a level where few come in before their data: a bit for each slot says whether its arrival is to come,
+/// and all bits together stay in the host's caches.
+#[derive(Clone, Debug)]
+pub(super) struct Arrivals {
+    slots: Vec<Arrival>,
+    is_early: Vec<u64>,
+}
+
+impl Arrivals {
+    /// So many slots, all of whose data are there.
+    pub fn of(slots: usize) -> Arrivals {
+        Arrivals { slots: vec![Arrival::PAST; slots], is_early: vec![0; slots.div_ceil(64)] }
+    }
+
+    /// Notes when a slot's data arrives.
+    #[inline(always)]
+    fn set(&mut self, slot: usize, arrival: Arrival) {
+        let Some(word) = self.is_early.get_mut(slot / 64) else { return };
+        let bit = 1 << (slot % 64);
+        if arrival.ready == Time::ZERO {
+            *word &= !bit;
+        } else {
+            *word |= bit;
+            self.slots[slot] = arrival;
+        }
+    }
+
+    /// [`Arrival::for_access`] of a slot.
+    #[inline(always)]
+    fn for_access(&mut self, slot: usize, now: Time) -> Time {
+        match self.is_early.get(slot / 64) {
+            Some(word) if word >> (slot % 64) & 1 != 0 => self.slots[slot].for_access(now),
+            _ => Time::ZERO,
+        }
+    }
+}
+
 /// A line that was the most recent of its L1 set: until another takes its place, using it again changes nothing, and
 /// the level need not be looked up.
 #[derive(Clone, Copy, Debug)]
@@ -58,7 +95,7 @@ pub(super) struct Private {
     /// When each L1 slot's data arrives.
     pub l1_arrivals: Vec<Arrival>,
     /// When each L2 slot's data arrives; only prefetches are that early, so empty without a prefetcher.
-    pub l2_arrivals: Vec<Arrival>,
+    pub l2_arrivals: Arrivals,
     pub l1_misses: MissRegisters,
     pub l2_misses: MissRegisters,
     pub prefetcher: Option<StridePrefetcher>,
@@ -75,10 +112,7 @@ impl Private {
 
     #[inline(always)]
     fn set_l2_arrival(&mut self, slot: Slot, arrival: Arrival) {
-        if !self.l2_arrivals.is_empty() {
-            let index = self.l2.slot_index(slot);
-            self.l2_arrivals[index] = arrival;
-        }
+        self.l2_arrivals.set(self.l2.slot_index(slot), arrival);
     }
 
     #[inline(always)]
@@ -158,11 +192,8 @@ impl Hierarchy {
         let home = private.l2.home(line);
         if let Some(held) = private.l2.touch(home) {
             self.counters.l2.hits += 1;
-            let mut done = start + self.l2_latency;
-            if !private.l2_arrivals.is_empty() {
-                let arrival = &mut private.l2_arrivals[private.l2.slot_index(held.slot)];
-                done = done.max(arrival.for_access(start));
-            }
+            let arrival = private.l2_arrivals.for_access(private.l2.slot_index(held.slot), start);
+            let mut done = arrival.max(start + self.l2_latency);
             let mut writable = held.writable;
             if write && !writable {
                 self.invalidate_others(core, line, start, below);
