@@ -47,6 +47,9 @@ pub fn prepare_with(
     options: &InputOptions,
     recording: &RecordingOptions,
 ) -> Result<Vec<Input>, Failure> {
+    if options.salvage && options.trace.is_empty() && mixes.mix.is_empty() {
+        return Err(Failure::usage("--salvage reads damaged traces; give one with --trace FILE"));
+    }
     let mut inputs = Vec::new();
     for word in &mixes.mix {
         inputs.push(terrace_study::mix::parse(word, options.salvage)?);

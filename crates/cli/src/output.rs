@@ -1,6 +1,7 @@
 //! Where results go: stdout without panics, and files that appear whole or not at all.
 
 use crate::error::{Blame, CommandResult, Failure};
+use anyhow::Context;
 use clap::{ArgMatches, Id};
 use std::ffi::OsString;
 use std::io::Write;
@@ -14,9 +15,8 @@ pub use terrace_study::words::shell_join;
 /// Writes `text` to stdout; a closed pipe becomes an error that ends the process quietly.
 pub fn print(text: &str) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
-    stdout.write_all(printable(text).as_bytes())?;
-    stdout.flush()?;
-    Ok(())
+    let written = stdout.write_all(printable(text).as_bytes()).and_then(|()| stdout.flush());
+    Ok(written.context("standard output cannot be written")?)
 }
 
 /// Writes `text` and a line end to stdout.

@@ -74,6 +74,23 @@ fn what_cannot_be_compared_is_one_message() {
     assert!(message.contains("no-such-program-anywhere"), "{message}");
     let message = check(&["--gpu", "--", "true"], 2);
     assert!(message.contains("--gpu records kernels"), "{message}");
+    let message = check(&["--limit", "1000", "--", "true"], 2);
+    assert!(message.contains("--limit records a part of the program"), "{message}");
+    assert!(check(&["--region", "--", "true"], 2).contains("--region records a part"));
     let message = stderr(terrace().args(["check", "--machine", "zen4-cxl", "--pairs", "0", "--", "true"]), 2);
     assert!(message.contains("--pairs 0 measures nothing"), "{message}");
+}
+
+#[test]
+fn the_program_reads_nothing_in_any_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let mut check = terrace();
+    let script = format!("wc -l >> {}", log.display());
+    check.args(["check", "--machine", "zen4-cxl", "--pairs", "1", "--", "sh", "-c", &script]);
+    check.write_stdin("one\ntwo\n");
+    let text = stdout(&mut check).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("The program's input was empty in each run"), "{text}");
+    let lines = std::fs::read_to_string(&log).unwrap();
+    assert!(lines.lines().count() >= 3 && lines.lines().all(|line| line.trim() == "0"), "{lines}");
 }

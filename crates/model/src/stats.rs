@@ -162,6 +162,11 @@ impl Stats {
         self.insert(name.into(), Stat { value: Value::Real(value), unit, is_level: false });
     }
 
+    /// Sets a real-valued quantity as it is at a moment, or was at most. Panics like [`Stats::count`].
+    pub fn real_level(&mut self, name: impl Into<String>, value: f64, unit: Unit) {
+        self.insert(name.into(), Stat { value: Value::Real(value), unit, is_level: true });
+    }
+
     /// Sets a histogram. Panics like [`Stats::count`].
     pub fn histogram(&mut self, name: impl Into<String>, value: Histogram, unit: Unit) {
         self.insert(name.into(), Stat { value: Value::Histogram(value), unit, is_level: false });

@@ -210,15 +210,16 @@ impl Entry {
         (self.effective)(given).map_err(|problem| self.wrong(problem))
     }
 
-    /// All parameters for a machine and an input whose memory is divided by `by`: periods and amounts are divided too.
+    /// All parameters for a machine and an input whose memory is divided by `by`: periods and amounts are divided too, down
+    /// to the smallest value that each can have.
     ///
     /// # Errors
     /// A wrong parameter.
     pub fn scaled(&self, given: &Table, by: u32) -> Result<Table, PolicyError> {
         let mut table = self.effective(given)?;
-        for ParameterInfo { name, .. } in self.parameters().into_iter().filter(|parameter| parameter.scaled) {
+        for ParameterInfo { name, range, .. } in self.parameters().into_iter().filter(|own| own.scaled) {
             if let Some(value) = table.get_mut(&name) {
-                divide(value, by);
+                divide(value, by, range.map_or(String::new(), |range| range.low).as_str());
             }
         }
         self.effective(&table)
@@ -305,19 +306,18 @@ impl Entry {
 }
 
 /// Divides a time, an amount of memory or a count, as a parameter says it; counts stay at least 1.
-fn divide(value: &mut Value, by: u32) {
+fn divide(value: &mut Value, by: u32, least: &str) {
+    let part = u64::from(by);
     let divided = match &*value {
-        Value::String(text) => {
-            let time = text.parse::<Time>().map(|time| Time(time.0 / u64::from(by)).to_string());
-            let bytes = || text.parse::<Bytes>().map(|bytes| Bytes(bytes.0 / u64::from(by)).to_string());
-            time.ok().or_else(|| bytes().ok()).map(Value::String)
-        }
-        Value::Integer(count) if *count > 0 => Some(Value::Integer((count / i64::from(by)).max(1))),
-        _ => None,
+        Value::String(text) => match (text.parse::<Time>(), text.parse::<Bytes>()) {
+            (Ok(time), _) => Time(time.0 / part).max(least.parse().unwrap_or(Time::ZERO)).to_string().into(),
+            (_, Ok(bytes)) => Bytes(bytes.0 / part).max(least.parse().unwrap_or(Bytes(0))).to_string().into(),
+            _ => return,
+        },
+        Value::Integer(count) if *count > 0 => Value::Integer((count / i64::from(by)).max(1)),
+        _ => return,
     };
-    if let Some(divided) = divided {
-        *value = divided;
-    }
+    *value = divided;
 }
 
 /// The defaults with the values of `given` in their place.
@@ -444,8 +444,15 @@ mod tests {
         assert_eq!(migration("balance", "true").as_deref(), Some("7.143 us"));
         assert_eq!(migration("trigger", "hint-faults").as_deref(), Some("1 s"));
         let mut period = Value::String("2 s".to_owned());
-        divide(&mut period, 16);
+        divide(&mut period, 16, "1 ms");
         assert_eq!(period.as_str(), Some("125 ms"));
+        divide(&mut period, 1000, "1 ms");
+        assert_eq!(period.as_str(), Some("1 ms"));
+        // No policy refuses what a division has made of its defaults.
+        for entry in all() {
+            let scaled = entry.scaled(&Table::new(), 1_000_000);
+            assert!(scaled.is_ok(), "{}: {:?}", entry.name(), scaled.err());
+        }
     }
 
     #[test]

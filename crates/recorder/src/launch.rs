@@ -7,7 +7,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use terrace_protocol::program::{Image, PROCESSOR, inspect};
 use terrace_protocol::session::{ALLOCATIONS, PLUGIN, PRELOAD};
 use terrace_trace::{Header, TraceEnding};
@@ -158,6 +158,9 @@ pub fn start(
     command.arg("-0").arg(&program.arguments[0]);
     command.arg("--").arg(&program.executable).args(&program.arguments[1..]);
     command.arg0(QEMU);
+    if options.empty_input {
+        command.stdin(Stdio::null());
+    }
     command
         .spawn()
         .map_err(|error| RecordError::Io { what: format!("cannot start {}", qemu.display()), error })

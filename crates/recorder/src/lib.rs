@@ -94,6 +94,8 @@ pub struct RecordOptions {
     /// An OpenCL program: its kernels run on Oclgrind, a device in software, and what they and the host do to buffers is
     /// recorded.
     pub gpu: bool,
+    /// The program's input is empty, and not that of this process.
+    pub empty_input: bool,
     /// Record nothing and only count accesses; see [`Recording::counted`]. The floor for speed measurements.
     pub count_only: bool,
 }
@@ -114,6 +116,7 @@ impl Default for RecordOptions {
             qemu: None,
             environment: Vec::new(),
             gpu: false,
+            empty_input: false,
             count_only: false,
         }
     }

@@ -6,6 +6,7 @@
 //! the system has free pages in its hugetlb pool, it also runs on those, and `native-2m` stands for them. Compared are the
 //! times of processors, since the simulator leaves out what a program waits for.
 
+mod asked;
 mod measured;
 
 use self::measured::{Native, Simulated};
@@ -226,20 +227,13 @@ impl Check {
     }
 
     fn prepare(&self) -> Result<Prepared, Error> {
-        if self.pairs == 0 {
-            return Err(Error::request("--pairs 0 measures nothing; give at least 1"));
-        }
-        if self.recording.gpu {
-            return Err(Error::request(
-                "a check runs the program natively on this machine's processors; --gpu records kernels, see terrace compare --gpu",
-            ));
-        }
+        self.refuse()?;
         let free_pool = native::free_in_pool();
         let ways = if free_pool > 0 { &WAYS[..] } else { &WAYS[..2] };
         let jobs = self.jobs(ways)?;
         let program = Program::new(&self.command).map_err(Error::request)?;
         let input = |layout| {
-            let mut recording = self.recording.clone();
+            let mut recording = RecordOptions { empty_input: true, ..self.recording.clone() };
             recording.environment.extend(layout);
             let mut input = Input::command(&self.command, recording);
             input.prepare()?;
@@ -275,6 +269,7 @@ impl Check {
             free_pool,
         );
         result.remarks.extend(hypervisor::remark(&machine, Fidelity::Full));
+        result.remarks.extend(asked::unread_input());
         Ok(result)
     }
 

@@ -285,6 +285,9 @@ impl Comparison {
             }
             jobs.push(jobs[0].under(own));
         }
+        if self.own_policies.is_empty() {
+            changes.note_unused(&jobs);
+        }
         let bounds = if is_tiering { tiers::bounds(&jobs, &changes, machine)? } else { Vec::new() };
         if let (false, Some(bound)) = (self.fast_shares.is_empty(), bounds.first()) {
             tiers::check_capacity_is_free(bound, &self.changes, |key| {

@@ -5,7 +5,7 @@ use crate::own_policy::OwnPolicy;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
-use terrace_sim::design::{DesignError, Library, Resolved};
+use terrace_sim::design::{Design, DesignError, Library, PolicyParameters, Resolved};
 
 /// A parameter, its new value, and the design that it is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,6 +133,22 @@ impl Changes {
         }
     }
 
+    /// Says so where the division of policies' periods changes nothing, as none of these designs has a policy.
+    pub fn note_unused(&self, jobs: &[Job]) {
+        self.unused(jobs).into_iter().for_each(warn_once);
+    }
+
+    fn unused(&self, jobs: &[Job]) -> Option<String> {
+        let is_managed = |job: &Job| policies_of(&job.design.design).next().is_some();
+        if self.time_scale <= 1 || jobs.iter().any(is_managed) {
+            return None;
+        }
+        let names: Vec<&str> = jobs.iter().map(|job| job.word.as_str()).collect();
+        let have = if names.len() == 1 { "has" } else { "have" };
+        let names = names.join(", ");
+        Some(format!("--time-scale changes nothing: {names} {have} no policy whose periods it could divide"))
+    }
+
     /// The design that `word` names, on `machine` where the changes name none.
     ///
     /// # Errors
@@ -144,25 +160,37 @@ impl Changes {
         let sets: Vec<_> = changes.sets.iter().map(Setting::pair).collect();
         let design = library.design(word, changes.machine.as_deref(), &sets);
         let mut design = design.map_err(|error| without_policy(word, &changes, error))?;
-        if let Some(policy) = &design.design.os.policy
-            && let Some(renamed) = terrace_policy::find(&policy.name)?.renamed(&policy.name)
-        {
-            warn_once(format!("{word}: {renamed}"));
+        let mut scaled = Vec::new();
+        for (system, policy) in policies_of(&design.design) {
+            let info = terrace_policy::find(&policy.name)?;
+            if let Some(renamed) = info.renamed(&policy.name) {
+                warn_once(format!("{word}: {renamed}"));
+            }
+            if changes.time_scale > 1 {
+                let values = info.scaled(&policy.parameters, changes.time_scale)?;
+                let changed =
+                    values.iter().filter(|(key, value)| policy.parameters.get(*key) != Some(*value));
+                scaled.extend(changed.map(|(key, value)| {
+                    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                    (format!("{system}.policy.{key}"), text)
+                }));
+            }
         }
-        if let Some(policy) = design.design.os.policy.as_ref().filter(|_| changes.time_scale > 1) {
-            let scaled =
-                terrace_policy::find(&policy.name)?.scaled(&policy.parameters, changes.time_scale)?;
-            let changed = scaled.iter().filter(|(key, value)| policy.parameters.get(*key) != Some(*value));
-            let sets = changed.map(|(key, value)| {
-                let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                (format!("os.policy.{key}"), text)
-            });
-            let sets: Vec<_> = changes.sets.iter().map(Setting::pair).chain(sets).collect();
+        if !scaled.is_empty() {
+            let sets: Vec<_> = changes.sets.iter().map(Setting::pair).chain(scaled).collect();
             design = library.design(word, changes.machine.as_deref(), &sets)?;
         }
         design.design.check_aged_memory().map_err(Error::request)?;
         Ok(Job { word: word.to_owned(), words: changes.to_words(), design, own: None })
     }
+}
+
+/// The policies of a design, each with the key of the operating system that it stands in.
+fn policies_of(design: &Design) -> impl Iterator<Item = (&'static str, &PolicyParameters)> {
+    let of_host = design.host.as_ref().and_then(|host| host.policy.as_ref());
+    [("os", design.os.policy.as_ref()), ("host", of_host)]
+        .into_iter()
+        .filter_map(|(system, policy)| Some((system, policy?)))
 }
 
 /// The error of a design for which a parameter of a policy is set, which the design does not have.
@@ -287,6 +315,25 @@ mod tests {
         );
         let refusal = said("nimble", "os.policy.no_such=1");
         assert!(!refusal.contains("has no policy"), "{refusal}");
+    }
+
+    #[test]
+    fn the_periods_of_a_hypervisor_s_policy_are_divided_too() {
+        let job = |word: &str, time_scale| {
+            let job = Changes { time_scale, ..Changes::default() }.resolve(word, None).unwrap();
+            (Changes { time_scale, ..Changes::default() }.unused(std::slice::from_ref(&job)), job)
+        };
+        let pool = |time_scale| {
+            let job = job("virtual-hatric", time_scale).1;
+            job.design.design.host.unwrap().policy.unwrap().parameters["free_pool"].to_string()
+        };
+        assert_eq!((pool(1).as_str(), pool(8).as_str()), ("\"8 MiB\"", "\"1 MiB\""));
+        let said = job("native-4k", 8).0;
+        assert!(said.is_some_and(|said| said.starts_with("--time-scale changes nothing: native-4k has no policy")));
+        assert_eq!(
+            [("native-4k", 1), ("ambix", 8), ("virtual-hatric", 8)].map(|(word, scale)| job(word, scale).0),
+            [None, None, None]
+        );
     }
 
     #[test]

@@ -122,6 +122,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
     let simulation = arguments.simulation.to_simulation();
     let changes = hypervisor::under(&changes, [design], None, simulation.fidelity)?;
     let job = changes.resolve(design, None)?;
+    changes.note_unused(std::slice::from_ref(&job));
     if let Some(Microbenchmark::Migration) = arguments.microbenchmark {
         let found = migrations::measure(&job.design.design)?;
         arguments.results.write_rows(&found, "rows")?;

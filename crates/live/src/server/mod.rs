@@ -9,7 +9,7 @@ mod connections;
 pub(crate) mod fuzz;
 mod sockets;
 
-pub use sockets::{find, remove_stale, socket_of, sockets};
+pub use sockets::{find, managed_elsewhere, remove_stale, socket_of, sockets};
 
 use crate::control::Control;
 use crate::metrics;

@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use terrace_model::printable::one_line;
 
 /// A socket's name until it is complete.
 const DRAFT: &str = "s";
@@ -62,6 +63,23 @@ pub fn find(folder: &Path, pid: Option<u32>) -> Result<PathBuf, Problem> {
             Err(Problem::Usage(format!("several are running; choose one with --pid: {named}")))
         }
     }
+}
+
+/// What to say where one of these processes is managed by another Terrace too, which answers in `folder`. Dry runs move
+/// nothing and do not count.
+pub fn managed_elsewhere(folder: &Path, processes: &[u32]) -> Option<String> {
+    let others = sockets(folder).into_iter().filter(|(pid, _)| *pid != std::process::id());
+    others.into_iter().find_map(|(pid, socket)| {
+        let status = super::status(&socket).ok().filter(|status| !status.dry_run)?;
+        let process = status.processes.iter().find(|process| processes.contains(&process.pid))?;
+        Some(format!(
+            "process {} ({}) is managed by another Terrace as well, process {pid} with the policy {}: each undoes what the other \
+             moves; end one of them",
+            process.pid,
+            one_line(&process.name),
+            one_line(&status.policy)
+        ))
+    })
 }
 
 /// A socket at `path` that was never anyone else's to open: made in a folder of its own and put in its place complete.

@@ -40,6 +40,22 @@ impl Bench {
 }
 
 #[test]
+fn a_process_that_another_terrace_manages_is_named() {
+    let bench = Bench::new();
+    let folder = bench.folder.path().join("terrace");
+    let managed = example().processes[0].pid;
+    assert_eq!(managed_elsewhere(&folder, &[managed]), None, "nobody answers");
+    let _server = bench.start(None);
+    assert_eq!(managed_elsewhere(&folder, &[managed]), None, "it has not begun");
+    bench.board.put(Arc::new(Status { dry_run: true, ..example() }));
+    assert_eq!(managed_elsewhere(&folder, &[managed]), None, "it moves nothing");
+    bench.board.put(Arc::new(Status { dry_run: false, ..example() }));
+    assert_eq!(managed_elsewhere(&folder, &[1]), None);
+    let said = managed_elsewhere(&folder, &[1, managed]).unwrap();
+    assert!(said.starts_with(&format!("process {managed} (")) && said.contains("process 42 with"), "{said}");
+}
+
+#[test]
 fn status_and_metrics_are_served_and_the_socket_goes_with_the_server() {
     let bench = Bench::new();
     let server = bench.start(None);

@@ -188,7 +188,7 @@ impl Policy for Colloid {
         report.count("failed", self.pending.failed);
         for (name, latency) in ["fast_latency", "slow_latency"].iter().zip(self.latency) {
             if let Some(latency) = latency {
-                report.stats.real(*name, latency, Unit::Nanoseconds);
+                report.stats.real_level(*name, latency, Unit::Nanoseconds);
             }
         }
     }

@@ -195,7 +195,7 @@ impl Policy for NumaBalancing {
         report.pages("demoted", self.reclaim.ordered());
         report.pages("rate_limited", self.limited);
         report.count("failed", self.pending.failed);
-        report.stats.real("threshold", self.threshold.as_nanos(), terrace_model::Unit::Nanoseconds);
+        report.stats.real_level("threshold", self.threshold.as_nanos(), terrace_model::Unit::Nanoseconds);
     }
 }
 

@@ -242,7 +242,7 @@ impl Policy for Thermostat {
         report.count("returned", f.returned);
         report.level("cold", self.cold.len() as u64);
         report.count("slow_accesses", f.slow_accesses);
-        report.stats.real("highest_slow_accesses_per_second", f.highest_slow_rate, Unit::Count);
+        report.stats.real_level("highest_slow_accesses_per_second", f.highest_slow_rate, Unit::Count);
         report.count("intervals_above_budget", f.above_budget);
         report.level("most_intervals_above_budget_in_a_row", f.longest_above);
         report.count("failed", self.pending.failed);
@@ -256,7 +256,7 @@ impl Policy for Thermostat {
                 self.parameters.least_counts
             ));
         } else if let Some(rate) = f.slow_rate {
-            report.stats.real("slow_accesses_per_second", rate, Unit::Count);
+            report.stats.real_level("slow_accesses_per_second", rate, Unit::Count);
         }
         if f.longest_above > CORRECTED_WITHIN {
             report.note(format!(

@@ -41,7 +41,8 @@ pub struct CacheParameters {
     #[parameter(range = "64 B"..="4 GiB")]
     pub capacity: Bytes,
     /// Ways; any number of sets.
-    #[parameter(range = 1..=256)]
+    // As many as the order of a set's ways has room for: `array::ORDER_MAX_WAYS`.
+    #[parameter(range = 1..=25)]
     pub ways: u32,
     /// Load-to-use latency of a hit, from the start of the access (not added to the levels above).
     #[parameter(range = "0 cycles"..="1000000 cycles")]

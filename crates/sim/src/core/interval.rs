@@ -414,7 +414,8 @@ mod tests {
     }
 
     proptest! {
-        /// Loads that are done leave early where somebody asks what holds a register: neither the answer nor the clock differ.
+        /// Loads that are done leave early where somebody asks what holds a register: neither the answer nor the clock
+        /// differ.
         #[test]
         fn asking_what_holds_a_register_changes_nothing(
             loads in prop::collection::vec((1u64..12, 0u64..300, 0usize..8), 1..200),

@@ -69,6 +69,7 @@ impl Totals {
                 Value::Integer(end) if !stat.is_level => {
                     stats.count(name, end.saturating_sub(begin.stats.integer(name)), stat.unit);
                 }
+                Value::Real(end) if stat.is_level => stats.real_level(name, *end, stat.unit),
                 Value::Real(end) if stat.unit == Unit::Ratio => stats.real(name, *end, stat.unit),
                 Value::Real(end) => stats.real(name, end - begin.stats.number(name), stat.unit),
                 Value::Integer(end) => stats.level(name, *end, stat.unit),

@@ -108,7 +108,7 @@ pub fn simulate(
     if options.fidelity == Fidelity::Translation
         && schemes::find(kind).is_some_and(|scheme| scheme.virtual_caches)
     {
-        let why = "it translates what misses the L2, so it needs the caches: use --fidelity full";
+        let why = "it translates what misses caches, so it needs them: use --fidelity full";
         let refusal = cannot_go_with(kind, "the level without caches", why);
         return Err(problem(format!("translation.scheme: {refusal}")));
     }

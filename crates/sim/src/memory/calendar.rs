@@ -44,8 +44,8 @@ impl Calendar {
         Some(&mut self.stretches[begin + 1 + resource])
     }
 
-    /// The ring goes on to the stretch of a number: nothing is booked in it. What follows it is fetched into the host's caches:
-    /// the ring does not stay there.
+    /// The ring goes on to the stretch of a number: nothing is booked in it. The next stretch is fetched into the host's
+    /// caches, where the ring does not stay.
     #[inline(never)]
     fn turn(&mut self, begin: usize, number: u32) {
         let next = begin + 1 + self.resources;

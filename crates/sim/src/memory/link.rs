@@ -19,7 +19,8 @@ pub struct LinkParameters {
     /// Away from the processor.
     #[parameter(range = "1 kB/s"..="1000 TB/s")]
     pub write_bandwidth: BytesPerSec,
-    /// Bytes of header and protocol per 64-byte line, in the direction of the data.
+    /// Bytes of header and protocol per 64-byte line, in the direction of the data. The request of a read takes as many in
+    /// the other direction.
     #[parameter(range = "0 B"..="4 KiB")]
     pub packet_overhead: Bytes,
 }
@@ -29,6 +30,13 @@ impl LinkParameters {
     pub fn payload(&self, bandwidth: BytesPerSec) -> BytesPerSec {
         let line = LINE_BYTES as f64;
         BytesPerSec(bandwidth.0 * line / (line + self.packet_overhead.0 as f64))
+    }
+
+    /// What a read takes on an idle link: the latency, its request there and its line back.
+    pub fn idle_read(&self) -> Time {
+        let overhead = self.packet_overhead.0 as f64;
+        let back = (LINE_BYTES as f64 + overhead) / self.read_bandwidth.0;
+        self.latency + Time::from_nanos_f64((overhead / self.write_bandwidth.0 + back) * 1e9)
     }
 }
 
@@ -125,6 +133,7 @@ mod tests {
         // 16 B at 40 GB/s there, 80 B at 80 GB/s back.
         assert_eq!(nanos(link.send_request(Way::There, at)), 60.4);
         assert_eq!(nanos(link.return_line(Way::There, at)), 61.0);
+        assert_eq!(nanos(parameters.idle_read()), 101.4);
         let mut link = Link::new(&parameters).unwrap();
         assert_eq!(nanos(link.send_request(Way::Back, at)), 60.2);
         assert_eq!(nanos(link.return_line(Way::Back, at)), 62.0);

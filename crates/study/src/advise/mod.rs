@@ -11,7 +11,7 @@ use self::search::Search;
 use crate::bench::{Bench, Trial};
 use crate::defaults;
 use crate::designs::{Changes, Job, Setting};
-use crate::figures::percent;
+use crate::figures::{percent, tenth};
 use crate::input::Input;
 use crate::periods::{self, FEW_PERIODS};
 use crate::run;
@@ -187,6 +187,7 @@ impl Question<'_> {
         let mut remarks = self.remarks(&policies, advice.as_ref(), &seeds, &all_fast, input, live);
         let runs = searches.iter().filter_map(|search| Some(&search.enough.as_ref()?.1.record));
         let few = runs.flat_map(|run| run.notes.iter().filter(|note| periods::is_of_samples(note)));
+        remarks.extend(searches.iter().filter_map(|search| self.slower_with_more(search)));
         remarks.splice(0..0, few.map(|note| format!("Few samples: {note}.")));
         Ok(MemoryAdvice {
             input: input.name.clone(),
@@ -212,6 +213,23 @@ impl Question<'_> {
         })
     }
 
+    /// A remark where more fast memory was slower.
+    fn slower_with_more(&self, search: &Search) -> Option<String> {
+        let [(less, slowdown), (more, higher)] = search.slower_with_more()?;
+        let rest = match search.enough {
+            Some(_) => "a smaller fast tier than the one found may be enough",
+            None => "so all sizes were tried",
+        };
+        Some(format!(
+            "More is slower: under {} the run is {} slower with {} of the memory fast, and {} with {}; {rest}.",
+            search.policy,
+            tenth(slowdown),
+            percent(self.share(less)),
+            tenth(higher),
+            percent(self.share(more)),
+        ))
+    }
+
     fn steps(&self) -> usize {
         (1.0 / self.asked.resolution).ceil() as usize
     }
@@ -227,8 +245,7 @@ impl Question<'_> {
         let mut searches: Vec<Search> = Vec::new();
         for policy in &self.asked.policies {
             if !searches.iter().any(|search| search.policy == *policy) {
-                let policy = policy.clone();
-                searches.push(Search { policy, too_few: 0, enough: None, over: None, refused: None });
+                searches.push(Search::of(policy));
             }
         }
         let first = bench.run("all fast", vec![self.all_fast.clone()])?.remove(0);
@@ -340,8 +357,8 @@ impl Question<'_> {
         PolicyAdvice {
             policy: search.policy.clone(),
             answer: enough.map(|(at, trial)| self.advice(&search.policy, *at, trial, resident)),
-            too_small_share: self.share(search.too_few),
-            too_small_slowdown: search.over,
+            too_small_share: self.share(search.too_few().map_or(0, |(at, _)| at)),
+            too_small_slowdown: search.too_few().map(|(_, slowdown)| slowdown),
             copied_bytes: enough.and_then(|(_, trial)| Some(trial.tiering.policy?.copied_bytes)),
             period_seconds: period,
             periods: period.map(|period| seconds / period),

@@ -8,6 +8,7 @@ use crate::periods::{self, FEW_PERIODS};
 use crate::{hypervisor, tiers};
 use terrace_report::RunRecord;
 use terrace_sim::Fidelity;
+use terrace_sim::design::Design;
 
 /// Share of the cycles in the operating system from which the run is mostly its beginning.
 const SETTING_UP: f64 = 0.25;
@@ -43,6 +44,7 @@ impl Question<'_> {
         remarks.extend(small.map(|small| format!("Small: {small}.")));
         let guest = hypervisor::remark_with_resized_tiers(&self.all_fast.design.design, Fidelity::Full);
         remarks.extend(guest.map(|what| format!("Guest: {what}.")));
+        remarks.extend(assumed_tiers(&self.all_fast.design.design));
         let in_system = all_fast.cycle_share("os").unwrap_or(0.0);
         if in_system >= SETTING_UP {
             remarks.push(format!(
@@ -118,5 +120,39 @@ impl Question<'_> {
             ));
         }
         remarks
+    }
+}
+
+/// Remarks for tiers that a preset of one's own machine has from another, as that machine has no such memory.
+fn assumed_tiers(design: &Design) -> impl Iterator<Item = String> {
+    design.tiers.iter().filter_map(|tier| {
+        let prefix = format!("tier.{}: from ", tier.name);
+        let why = design.ledger.assumed.iter().find_map(|entry| entry.strip_prefix(&prefix))?;
+        Some(format!(
+            "Assumed memory: the tier {} was not measured on this machine, and is that of {why}. The answer is for a machine that has it.",
+            tier.name
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use terrace_sim::design::Library;
+
+    #[test]
+    fn a_tier_that_was_not_measured_is_named() {
+        let mut design = Library::embedded().design("first-touch", Some("zen5-turin"), &[]).unwrap().design;
+        assert_eq!(assumed_tiers(&design).count(), 0);
+        design
+            .ledger
+            .assumed
+            .push("tier.remote: from zen5-turin; one memory node could be measured here".to_owned());
+        let said: Vec<String> = assumed_tiers(&design).collect();
+        assert!(
+            said.len() == 1
+                && said[0].contains("remote was not measured on this machine, and is that of zen5-turin;"),
+            "{said:?}"
+        );
     }
 }

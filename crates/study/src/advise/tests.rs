@@ -15,7 +15,7 @@ fn trial(slowdown: f64) -> Trial {
 }
 
 fn search(slowdown_at: impl Fn(usize) -> f64, steps: usize) -> (Search, usize) {
-    let mut search = Search { policy: String::new(), too_few: 0, enough: None, over: None, refused: None };
+    let mut search = Search::of("ambix");
     let mut tried = 0;
     while let Some(at) = search.next(steps) {
         search.learn(at, Ok(trial(slowdown_at(at))), 0.03);
@@ -28,17 +28,24 @@ fn search(slowdown_at: impl Fn(usize) -> f64, steps: usize) -> (Search, usize) {
 fn the_search_finds_the_first_step_that_is_enough() {
     for enough in 1..=20 {
         let (found, tried) = search(|at| if at >= enough { 0.01 } else { 0.09 }, 20);
+        assert_eq!(found.too_few(), (enough > 1).then_some((enough - 1, 0.09)));
         assert_eq!(found.enough.map(|(at, _)| at), Some(enough));
-        assert_eq!(found.too_few, enough - 1);
         assert!(tried <= 5, "{tried} runs for {enough}");
     }
     let (never, _) = search(|_| 0.09, 20);
-    assert!(never.enough.is_none() && never.too_few == 20);
+    assert!(never.enough.is_none() && never.too_few() == Some((20, 0.09)));
+    // The tenth step is too slow, and all beyond the twelfth are slower still.
+    let (uneven, _) = search(
+        |at| [0.09, 0.05, 0.02, 0.3][(at >= 10) as usize + (at >= 11) as usize + (at >= 13) as usize],
+        20,
+    );
+    assert_eq!(uneven.enough.as_ref().map(|(at, _)| *at), Some(12));
+    assert_eq!(uneven.too_few(), Some((10, 0.05)));
 }
 
 #[test]
 fn a_policy_that_refuses_is_asked_once() {
-    let mut search = Search { policy: String::new(), too_few: 0, enough: None, over: None, refused: None };
+    let mut search = Search::of("ambix");
     let at = search.next(20).unwrap();
     search.learn(at, Err("no cache".to_owned()), 0.03);
     assert_eq!(search.next(20), None);

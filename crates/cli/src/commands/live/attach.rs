@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 use terrace_live::control::{self, Control};
+use terrace_live::journal;
 use terrace_live::kernel::Linux;
+use terrace_live::server;
 use terrace_live::systemd::{Notifier, Systemctl};
 use terrace_live::targets::{self, FirstLook, Named};
 
@@ -88,6 +90,8 @@ fn manage(arguments: &Arguments, manager: &mut Notifier) -> CommandResult {
     control::run(&mut session.engine, &control, None, None, |engine| {
         let status = watch.turn(engine);
         if !std::mem::replace(&mut looked, true) {
+            let other = server::managed_elsewhere(&journal::folder(), &engine.members().all);
+            other.iter().for_each(|other| progress::warn(other));
             match targets::first_look(&selection, engine) {
                 FirstLook::Managed => manager.ready(None),
                 FirstLook::Warning(what) => {

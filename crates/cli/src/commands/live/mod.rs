@@ -72,7 +72,8 @@ pub struct LiveOptions {
 
     /// Most regions that DAMON watches. With fewer pages than that each page is
     /// watched on its own
-    #[arg(long, value_name = "N", default_value_t = 4096, help_heading = "Bounds")]
+    #[arg(long, value_name = "N", default_value_t = 4096, help_heading = "Bounds",
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
     pub regions: usize,
 
     /// Measure the bandwidth of every node's memory before the policy starts,
@@ -141,7 +142,7 @@ impl LiveOptions {
                 pressure: self.pressure.0,
             },
             damon: terrace_live::access::damon::Options {
-                regions: self.regions.max(1),
+                regions: self.regions,
                 cpu: self.cpu.0.map_or(0.5, |cpu| cpu * 2.0 / 3.0),
             },
             offload,

@@ -36,8 +36,8 @@ impl Arrival {
     }
 }
 
-/// Arrivals of the lines of a level where few come in before their data: a bit for each slot says whether its arrival is to come,
-/// and all bits together stay in the host's caches.
+/// Arrivals of the lines of a level where few come in before their data: a bit for each slot says whether its arrival is to
+/// come, and all bits together stay in the host's caches.
 #[derive(Clone, Debug)]
 pub(super) struct Arrivals {
     slots: Vec<Arrival>,
