@@ -384,11 +384,14 @@ fn own_share(machine: &Measured, at: usize, cache: &Cache) -> Option<(u64, u64)>
         .then_some((fits, exceeds))
 }
 
+/// The most ways of a cache that a design may have.
+const MOST_WAYS: u32 = 25;
+
 /// Whether a design may have such a cache: of whole sets, and enough of them to tell the lines of
 /// [`super::memory::MOST_MEMORY`] apart.
 fn is_possible(cache: &Cache) -> bool {
     let set = u64::from(cache.ways) * 64;
-    (1..=256).contains(&cache.ways)
+    (1..=MOST_WAYS).contains(&cache.ways)
         && (4 << 10..=4 << 30).contains(&cache.bytes)
         && cache.bytes.is_multiple_of(set)
         && cache.bytes.is_multiple_of(1024)
