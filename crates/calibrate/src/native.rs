@@ -37,6 +37,8 @@ const SETTING: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
 /// Between two looks at how much of the program's memory lies in huge pages.
 const LOOK: Duration = Duration::from_millis(10);
+/// Runs of a program that ends before the first look.
+const LOOKED_AT: usize = 3;
 
 /// Why a program was not measured.
 #[derive(Debug, thiserror::Error)]
@@ -152,11 +154,22 @@ impl Program {
     }
 
     /// As [`Program::run`], and looks meanwhile how much of the program's memory lies in huge pages. The looks take time of
-    /// the run.
+    /// the run. A program that ended before it was seen, as on a busy machine, runs again.
     ///
     /// # Errors
     /// As [`Program::run`].
     pub fn held(&self, pages: Pages) -> Result<Held, Error> {
+        let mut held = Held::default();
+        for _ in 0..LOOKED_AT {
+            held = self.held_once(pages)?;
+            if held != Held::default() {
+                break;
+            }
+        }
+        Ok(held)
+    }
+
+    fn held_once(&self, pages: Pages) -> Result<Held, Error> {
         let (begin, child) = self.start(pages)?;
         let (pid, over) = (child.id(), AtomicBool::new(false));
         let mut most = Held::default();
@@ -379,6 +392,12 @@ mod tests {
     const TOUCH: &str =
         "b = bytearray(64 << 20)\nfor i in range(0, len(b), 4096): b[i] = 1\nimport time; time.sleep(0.1)";
 
+    /// What the program holds of those 64 MiB. A busy machine may look too late, so the program runs until it was seen.
+    fn held_in_full(program: &Program, pages: Pages) -> Held {
+        let seen = |held: &Held| held.anonymous >= 64 << 20;
+        std::iter::repeat_with(|| program.held(pages).unwrap()).take(10).find(seen).expect("a look at 64 MiB")
+    }
+
     #[test]
     fn the_library_lies_where_the_linker_does_not_part_its_path() {
         let places = ["/var/a b", "/var/a:b", "/var/a\nb", "/var/ab"].map(|place| preloadable(place.into()));
@@ -405,9 +424,9 @@ mod tests {
     #[test]
     fn an_allocation_lies_on_the_pages_that_were_asked_for() {
         let program = Program::new(&words(&["python3", "-c", TOUCH])).unwrap();
-        let base = program.held(Pages::Base).unwrap();
-        assert!(base.anonymous >= 64 << 20 && base.huge == 0, "{base:?}");
-        let huge = program.held(Pages::Huge).unwrap();
+        let base = held_in_full(&program, Pages::Base);
+        assert_eq!(base.huge, 0, "{base:?}");
+        let huge = held_in_full(&program, Pages::Huge);
         assert!(huge.huge >= 48 << 20, "{huge:?}");
         // 64 MiB are 16,384 base pages, or 32 huge ones.
         let faults = [Pages::Base, Pages::Huge].map(|pages| program.run(pages).unwrap().faults);
@@ -437,7 +456,7 @@ mod tests {
     #[test]
     fn memory_of_what_it_started_counts() {
         let program = Program::new(&words(&["sh", "-c", &format!("python3 -c '{TOUCH}'; true")])).unwrap();
-        let huge = program.held(Pages::Huge).unwrap();
+        let huge = held_in_full(&program, Pages::Huge);
         assert!(huge.huge >= 48 << 20, "{huge:?}");
     }
 
@@ -445,8 +464,7 @@ mod tests {
     fn where_the_pool_is_empty_a_program_runs_on_other_pages() {
         // The tunable is set, and the allocator falls back. What a pool gives is tested in a virtual machine.
         let program = Program::new(&words(&["python3", "-c", TOUCH])).unwrap();
-        let held = program.held(Pages::Pool).unwrap();
-        assert!(held.anonymous >= 64 << 20, "{held:?}");
+        let held = held_in_full(&program, Pages::Pool);
         assert!(held.pool <= free_in_pool(), "{held:?}");
     }
 
