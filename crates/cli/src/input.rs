@@ -8,7 +8,22 @@ use terrace_study::suite::Suite;
 
 /// Checks all inputs of a command line, in the order: traces, workloads, programs of the suite, the command.
 pub fn prepare(options: &InputOptions, recording: &RecordingOptions) -> Result<Vec<Input>, Failure> {
+    prepare_with(&MixOption::default(), options, recording)
+}
+
+/// As [`prepare`], and checks the mixes, which come first.
+pub fn prepare_with(
+    mixes: &MixOption,
+    options: &InputOptions,
+    recording: &RecordingOptions,
+) -> Result<Vec<Input>, Failure> {
+    if options.salvage && options.trace.is_empty() && mixes.mix.is_empty() {
+        return Err(Failure::usage("--salvage reads damaged traces; give one with --trace FILE"));
+    }
     let mut inputs = Vec::new();
+    for word in &mixes.mix {
+        inputs.push(terrace_study::mix::parse(word, options.salvage)?);
+    }
     let files = options.trace.len() + options.workload.len() + options.suite.len();
     let several = files + usize::from(!options.command.is_empty());
     for path in &options.trace {
@@ -37,24 +52,6 @@ pub fn prepare(options: &InputOptions, recording: &RecordingOptions) -> Result<V
     } else {
         inputs.push(Input::command(&options.command, recording));
     }
-    name_apart(&mut inputs);
-    Ok(inputs)
-}
-
-/// As [`prepare`], and checks the mixes, which come first.
-pub fn prepare_with(
-    mixes: &MixOption,
-    options: &InputOptions,
-    recording: &RecordingOptions,
-) -> Result<Vec<Input>, Failure> {
-    if options.salvage && options.trace.is_empty() && mixes.mix.is_empty() {
-        return Err(Failure::usage("--salvage reads damaged traces; give one with --trace FILE"));
-    }
-    let mut inputs = Vec::new();
-    for word in &mixes.mix {
-        inputs.push(terrace_study::mix::parse(word, options.salvage)?);
-    }
-    inputs.extend(prepare(options, recording)?);
     name_apart(&mut inputs);
     Ok(inputs)
 }

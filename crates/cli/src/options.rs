@@ -48,7 +48,7 @@ pub struct InputOptions {
 }
 
 /// Programs side by side.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct MixOption {
     /// Programs side by side on one machine, separated by commas: programs of
     /// the suite, workloads with their parameters, traces; or a bundle of

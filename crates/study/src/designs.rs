@@ -186,7 +186,7 @@ impl Changes {
 }
 
 /// The policies of a design, each with the key of the operating system that it stands in.
-fn policies_of(design: &Design) -> impl Iterator<Item = (&'static str, &PolicyParameters)> {
+pub(crate) fn policies_of(design: &Design) -> impl Iterator<Item = (&'static str, &PolicyParameters)> {
     let of_host = design.host.as_ref().and_then(|host| host.policy.as_ref());
     [("os", design.os.policy.as_ref()), ("host", of_host)]
         .into_iter()

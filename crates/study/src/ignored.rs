@@ -1,5 +1,6 @@
 //! Notes about keys of a design that changed nothing in a run, or not what their names promise.
 
+use crate::designs::policies_of;
 use terrace_model::{Bytes, Stats, TierId};
 use terrace_sim::design::{Design, Ranges};
 
@@ -43,12 +44,10 @@ fn idle_machines(stats: &Stats) -> Option<String> {
 
 fn free_pool(design: &Design) -> Option<String> {
     let fast = design.tiers.get(TierId(0).index())?;
-    let policies = [
-        ("os", design.os.policy.as_ref().filter(|_| design.vm.is_none())),
-        ("host", design.host.as_ref().and_then(|host| host.policy.as_ref())),
-    ];
-    policies.into_iter().find_map(|(system, policy)| {
-        let pool: Bytes = policy?.parameters.get("free_pool")?.as_str()?.parse().ok()?;
+    // The fast tier is the host's: a guest's policy sees nodes of its own.
+    let mut policies = policies_of(design).filter(|(system, _)| *system == "host" || design.vm.is_none());
+    policies.find_map(|(system, policy)| {
+        let pool: Bytes = policy.parameters.get("free_pool")?.as_str()?.parse().ok()?;
         (pool >= fast.capacity).then(|| {
             format!(
                 "{system}.policy.free_pool is {pool}, and {} has {}: the policy never gets that much free",

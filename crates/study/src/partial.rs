@@ -26,6 +26,9 @@ pub fn remark(header: &Header, accesses: u64, ending: TraceEnding) -> Option<Str
             grouped(limit)
         ));
     }
+    if ending == TraceEnding::Whole && accesses == 0 {
+        return Some("the input has no accesses, so there is nothing to simulate".to_owned());
+    }
     (ending == TraceEnding::Stopped).then(|| {
         format!("{STOPPED} before the program's end: what the program did after that is not in these numbers")
     })

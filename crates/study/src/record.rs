@@ -104,7 +104,7 @@ fn nothing_recorded(name: &str, options: &[String]) -> String {
 /// well: what it did until then is an input all the same.
 ///
 /// # Errors
-/// As [`write_trace`], and a recording that fails.
+/// As [`write_trace`], a recording that fails, and a user who stopped it.
 pub fn once(input: Input, folder: &Path, progress: &dyn Progress) -> Result<(Input, Option<String>), Error> {
     if !input.is_live() {
         return Ok((input, None));
@@ -118,6 +118,12 @@ pub fn once(input: Input, folder: &Path, progress: &dyn Progress) -> Result<(Inp
     let trouble = ending.wait(&name, progress);
     if let Some(trouble) = &trouble {
         progress.note(trouble);
+    }
+    if progress.stop().requested() {
+        return Err(Error::Stopped(format!(
+            "stopped while {name} was recorded, which is not kept; for an answer about a part of a program, record it first \
+             (terrace record -o FILE -- PROGRAM, which Ctrl-C ends), then take the file (--trace FILE)"
+        )));
     }
     progress.note(&format!("{name}: {} accesses recorded", figures::short(summary.totals.accesses as f64)));
     Ok((Input::recorded(&path, &name)?, trouble))

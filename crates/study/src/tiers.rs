@@ -218,7 +218,10 @@ pub fn resident(all_fast: &Job, input: &Input, why: &str, settings: &Settings<'_
         return Err(Error::Stopped("stopped while the input's footprint was measured".to_owned()));
     }
     match peak_resident(&outcome.stats) {
-        0 => Err(Error::failed(format!("{} touches no memory", input.name))),
+        0 => Err(Error::failed(format!(
+            "{} touches no memory: an input without accesses has no answer; terrace trace info shows what a trace holds",
+            input.name
+        ))),
         bytes => Ok(Bytes(bytes)),
     }
 }

@@ -68,8 +68,8 @@ pub fn find(folder: &Path, pid: Option<u32>) -> Result<PathBuf, Problem> {
 /// What to say where one of these processes is managed by another Terrace too, which answers in `folder`. Dry runs move
 /// nothing and do not count.
 pub fn managed_elsewhere(folder: &Path, processes: &[u32]) -> Option<String> {
-    let others = sockets(folder).into_iter().filter(|(pid, _)| *pid != std::process::id());
-    others.into_iter().find_map(|(pid, socket)| {
+    let mut others = sockets(folder).into_iter().filter(|(pid, _)| *pid != std::process::id());
+    others.find_map(|(pid, socket)| {
         let status = super::status(&socket).ok().filter(|status| !status.dry_run)?;
         let process = status.processes.iter().find(|process| processes.contains(&process.pid))?;
         Some(format!(

@@ -32,7 +32,7 @@ use crate::{
     Placement, Policy, Profile, Published, Refusal, Report, Setup, Signal, Topology,
 };
 use std::collections::BTreeMap;
-use terrace_model::TierId;
+use terrace_model::{Bytes, TierId};
 
 /// Which accesses make a structure hot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Choice)]
@@ -200,12 +200,23 @@ impl Published for Annotated {
             .collect();
         let capacity = setup.topology.tier(fast).capacity.0;
         let hints = get_allocation(&structures, capacity, share, &parameters);
+        let mut names = profile.names.clone();
+        for (one, hint) in structures.iter().zip(&hints) {
+            let (HintedPages::Fast(pages), Some(name)) = (hint, names.get_mut(&one.site)) else { continue };
+            if pages << 12 < one.bytes {
+                *name += &format!(
+                    " in part ({} of {})",
+                    Bytes(pages << 12),
+                    Bytes(one.bytes.next_multiple_of(4096))
+                );
+            }
+        }
         Ok(Annotated {
             fast,
             slow,
             both: Spread::new(&[share, 1.0 - share], Order::Draw, setup.random()),
             hints: structures.iter().map(|one| one.site).zip(hints).collect(),
-            names: profile.names.clone(),
+            names,
             met: false,
             placed: [0; 4],
         })
@@ -288,7 +299,7 @@ impl Policy for Annotated {
 mod tests {
     use super::*;
     use crate::{Area, AreaKind, Driver, InMemory, Object, ObjectProfile, Open, PageId, PageRange};
-    use terrace_model::{Bytes, BytesPerSec, Time};
+    use terrace_model::{BytesPerSec, Time};
 
     /// 64 pages, 40 pages, 16 pages; by the byte the third is the hottest, in all the first.
     const STRUCTURES: [(u64, u64); 3] = [(64, 640), (40, 80), (16, 320)];
@@ -414,7 +425,8 @@ mod tests {
     fn pages_go_where_hints_say() {
         let (fast, notes) = run("", [0, 1, 2], 59);
         assert_eq!(fast, [43, 0, 16], "the hottest keeps its room though it comes last");
-        assert_eq!(notes, ["hint BO, in the fast tier: s0, s2", "hint CO, in the slow tier: s1"]);
+        let first = "hint BO, in the fast tier: s0 in part (172 KiB of 256 KiB), s2";
+        assert_eq!(notes, [first, "hint CO, in the slow tier: s1"]);
         assert_eq!(run("count = \"memory\"", [0, 1, 2], 59).0, [19, 40, 0]);
         assert_eq!(
             run("fast_share = 0.1", [0, 1, 2], 59).1,

@@ -30,6 +30,15 @@ pub(super) struct File {
     pub directory: Option<PathBuf>,
 }
 
+/// The design that a policy's name stands for: 4 KiB pages, first touch where it has no wish, and the policy.
+pub(super) fn policy_file(name: &str) -> Option<File> {
+    let policy = terrace_policy::find(name).ok()?;
+    let summary = policy.summary().trim_end_matches('.').replace('\\', "\\\\").replace('"', "\\\"");
+    let text =
+        format!("summary = \"{summary}\"\nextends = \"first-touch\"\n\n[os.policy]\nname = \"{name}\"\n");
+    Some(File { name: name.to_owned(), shown: format!("policy {name}"), text: text.into(), directory: None })
+}
+
 /// A file of the user, which may be a shell's pipe (`<(…)`) or a device that never ends. A pipe with a name is refused: to
 /// open it would wait for a writer, for ever where there is none.
 pub(super) fn read_text(path: &Path) -> Result<String, String> {

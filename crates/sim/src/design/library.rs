@@ -6,13 +6,13 @@
 //! design can stand on any machine.
 
 use super::error::{DesignError, Origin, suggestion};
-use super::file::{File, FileKind, read_text};
+use super::file::{File, FileKind, policy_file, read_text};
 use super::layer::{
     Layer, check_placement, complete, count_cores, expand, header, name_tiers, take_bandwidth_weights,
 };
 use super::schema::{Design, Ledger};
 use super::schemes::KeyProblem;
-use super::settings::{blame, in_order};
+use super::settings::{blame, blame_line, in_order};
 use super::tree::{self, Entry, name_of};
 use super::{Placement, SchemeParameters, schemes};
 use super::{embedded, read, rules, validate};
@@ -62,15 +62,6 @@ pub struct Resolved {
 #[derive(Clone, Debug)]
 pub struct Library {
     files: BTreeMap<String, File>,
-}
-
-/// The design that a policy's name stands for: 4 KiB pages, first touch where it has no wish, and the policy.
-fn policy_file(name: &str) -> Option<File> {
-    let policy = terrace_policy::find(name).ok()?;
-    let summary = policy.summary().trim_end_matches('.').replace('\\', "\\\\").replace('"', "\\\"");
-    let text =
-        format!("summary = \"{summary}\"\nextends = \"first-touch\"\n\n[os.policy]\nname = \"{name}\"\n");
-    Some(File { name: name.to_owned(), shown: format!("policy {name}"), text: text.into(), directory: None })
 }
 
 fn is_path(name_or_path: &str) -> bool {
@@ -138,27 +129,37 @@ impl Library {
         machine: Option<&str>,
         sets: &[(String, String)],
     ) -> Result<Resolved, DesignError> {
-        let with = |sets: &[(String, String)]| self.with_sets(name_or_path, machine, sets);
-        with(sets).map_err(|error| blame(error, sets, |others| with(others).is_ok()))
+        let top = self.find(name_or_path, None)?;
+        let with = |sets: &[(String, String)]| self.with_sets(&top, machine, sets);
+        let of_text =
+            |text: String| self.with_sets(&File { text: text.into(), ..top.clone() }, machine, sets);
+        with(sets).map_err(|error| {
+            let error = blame(error, sets, |others| with(others).is_ok());
+            if top.directory.is_none() {
+                error
+            } else {
+                blame_line(error, &top, |text| of_text(text).is_ok())
+            }
+        })
     }
 
     /// As [`Library::design`]; an error names the place of the key that a rule is about.
     fn with_sets(
         &self,
-        name_or_path: &str,
+        top: &File,
         machine: Option<&str>,
         sets: &[(String, String)],
     ) -> Result<Resolved, DesignError> {
-        let top = self.find(name_or_path, None)?;
         let mut designs = Vec::new();
         let mut machines = Vec::new();
-        self.collect(&top, &mut Vec::new(), &mut designs, &mut machines)?;
+        self.collect(top, &mut Vec::new(), &mut designs, &mut machines)?;
         let top_is_machine = designs.is_empty();
         let asked_file = machine.map(|asked| self.find_machine(asked)).transpose()?;
         let machine_file = match (asked_file, machines.as_slice()) {
             (Some(asked), _) if top_is_machine && asked.shown != top.shown => {
                 return Err(DesignError::new(format!(
-                    "\"{name_or_path}\" is a machine, not a design, and cannot stand on machine \"{}\"",
+                    "\"{}\" is a machine, not a design, and cannot stand on machine \"{}\"",
+                    top.name,
                     machine.unwrap_or(&asked.name)
                 )));
             }

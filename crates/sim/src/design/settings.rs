@@ -1,6 +1,7 @@
 //! Settings of the command line: the order in which they are made, and what is their fault.
 
 use super::error::DesignError;
+use super::file::File;
 use super::tree;
 
 /// The error of a design with these settings, in the name of those that are at fault. A setting may contradict what a file
@@ -24,6 +25,28 @@ pub(super) fn blame(
     }
 }
 
+/// The error of a user's file, in the name of the line that is at fault: where the rule is about a key of another file, that
+/// without which the design is sound. `is_sound` tries other texts of the file.
+pub(super) fn blame_line(error: DesignError, file: &File, is_sound: impl Fn(String) -> bool) -> DesignError {
+    let File { shown: file, text, .. } = file;
+    let is_of_a_key =
+        |place: &str| place == "default" || place.contains(".toml:") || place.starts_with("preset ");
+    let is_own = |place: &str| place.starts_with(&format!("{file}:")) || place.starts_with("--set ");
+    let Some(place) = error.place().filter(|place| is_of_a_key(place) && !is_own(place)) else {
+        return error;
+    };
+    let lines: Vec<&str> = text.lines().collect();
+    let without = |at: usize| [&lines[..at], &[""], &lines[at + 1..]].concat().join("\n");
+    let says = |at: &usize| !lines[*at].trim().is_empty() && !lines[*at].trim().starts_with("extends");
+    match (0..lines.len()).rev().filter(says).find(|at| is_sound(without(*at))) {
+        Some(at) => {
+            let place = if place == "default" { "the default" } else { place };
+            DesignError::at(format!("{file}:{} contradicts {place}", at + 1), error.message())
+        }
+        None => error,
+    }
+}
+
 /// The order in which settings are made. A table or list goes before what is set within it, as a list of groups before a
 /// group's model, and what starts anew before the rest: whoever sets a device's preset and its channels means both.
 pub(super) fn in_order(sets: &[(String, String)]) -> Vec<&(String, String)> {
@@ -40,6 +63,19 @@ pub(super) fn in_order(sets: &[(String, String)]) -> Vec<&(String, String)> {
 #[cfg(test)]
 mod tests {
     use crate::design::Library;
+
+    #[test]
+    fn what_a_user_s_file_contradicts_in_what_it_extends_is_its_line_s_fault() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("vmrmm.toml");
+        std::fs::write(&path, "extends = \"virtual-4k\"\n[translation]\nscheme = \"rmm\"\n").unwrap();
+        let said = Library::embedded().design(path.to_str().unwrap(), None, &[]).unwrap_err().to_string();
+        assert!(said.contains("vmrmm.toml:3 contradicts designs/virtual-4k.toml:"), "{said}");
+        // A mistake of its own has one place.
+        std::fs::write(&path, "extends = \"virtual-4k\"\n[translation]\nscheme = \"rmn\"\n").unwrap();
+        let said = Library::embedded().design(path.to_str().unwrap(), None, &[]).unwrap_err().to_string();
+        assert!(said.contains("vmrmm.toml:3: translation.scheme"), "{said}");
+    }
 
     #[test]
     fn what_an_option_contradicts_in_a_file_is_its_fault() {

@@ -86,7 +86,10 @@ fn table(advice: &MemoryAdvice) -> String {
             policy;
         let name: String = name.chars().take(16).collect();
         let line = match (answer, refused) {
-            (_, Some(reason)) => format!("{name:<16}cannot run: {reason}"),
+            (_, Some(reason)) => {
+                out.push_str(&text::hanging("", &format!("{name:<16}cannot run: {reason}"), 78));
+                continue;
+            }
             (None, None) => format!(
                 "{name:<16}{:>9}{:>10}{:>6}{:>7}{:>9}{:>12}{:>9}",
                 "never",
@@ -111,9 +114,9 @@ fn table(advice: &MemoryAdvice) -> String {
         out.push_str(line.chars().take(80).collect::<String>().trim_end());
         out.push('\n');
     }
-    out + "fast tier: its size over what is resident; slow, cost: of the memory in use,\n\
-           averaged over time; one less: the slowdown with a step less; never: too slow\n\
-           with all\n"
+    out + "fast tier: its size over what is resident; slowdown: time over that with all in\n\
+           fast memory, less 1; slow, cost: of the memory in use, averaged over time;\n\
+           one less: the slowdown with a step less; never: too slow with all\n"
 }
 
 /// Periods that the run holds.

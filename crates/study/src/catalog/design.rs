@@ -44,6 +44,12 @@ pub struct Ledger<'a> {
     pub spread: &'a [String],
 }
 
+/// A place in one of Terrace's own files without folder and ending, which all of them share: `zen4-cxl:52`.
+fn shortened(origin: &str) -> String {
+    let own = origin.strip_prefix("machines/").or_else(|| origin.strip_prefix("designs/"));
+    own.map_or_else(|| origin.to_owned(), |own| own.replace(".toml:", ":"))
+}
+
 /// Columns of the text.
 const WIDTH: usize = 80;
 
@@ -74,10 +80,16 @@ impl<'a> DesignPage<'a> {
         if kind == "design" {
             let _ = writeln!(text, "machine {}", self.machine);
         }
-        let _ = writeln!(text, "\nParameters (value, where it comes from):");
-        let key_width = self.parameters.iter().map(|p| p.key.len()).max().unwrap_or(0);
-        let value_width = self.parameters.iter().map(|p| p.value.chars().count()).max().unwrap_or(0).min(20);
+        let _ = writeln!(text, "\nParameters (value, where it comes from: a file's name and line):");
+        let widest = |of: fn(&Origin<'_>) -> usize| self.parameters.iter().map(of).max().unwrap_or(0);
+        let key_width = widest(|p| p.key.len());
+        // Sources in words go below.
+        let origins = self.parameters.iter().map(|p| shortened(p.origin).chars().count());
+        let origins = origins.filter(|width| *width <= 24).max().unwrap_or(0);
+        let room = WIDTH.saturating_sub(6 + key_width + origins);
+        let value_width = widest(|p| p.value.chars().count()).min(room.clamp(6, 20));
         for Origin { key, value, origin } in &self.parameters {
+            let origin = shortened(origin);
             let line = format!("  {key:key_width$}  {value:value_width$}  {origin}");
             if line.trim_end().chars().count() <= WIDTH {
                 let _ = writeln!(text, "{}", line.trim_end());

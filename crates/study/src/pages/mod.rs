@@ -129,7 +129,9 @@ fn answer(
     // Nothing can be faster than a run that takes no time.
     if base_run.accesses == 0 || base_run.seconds_simulated <= 0.0 {
         let elsewhere = match ways::sizes(base_run) {
-            [0, 0, 0] => "",
+            [0, 0, 0] => {
+                ": an input without accesses has no answer; terrace trace info shows what a trace holds"
+            }
             _ => " in its region of interest; --whole counts all that it does",
         };
         return Err(Error::failed(format!("{name} touches no memory{elsewhere}")));

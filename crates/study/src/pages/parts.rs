@@ -50,18 +50,26 @@ pub struct RegionCost {
     pub fault_latency: FaultLatency,
     /// Bytes of its pages that were copied, to make larger ones of them or to make room.
     pub copied_bytes: u64,
+    /// Resident, when most memory was.
+    pub resident_bytes: u64,
+    /// In pages above 4 KiB, of them.
+    pub large_bytes: u64,
 }
 
 impl RegionCost {
     fn of(way: &str, uses: &[PartUse], part: &Part) -> RegionCost {
         let nothing = PartCost::default();
-        let cost = uses.iter().find(|other| other.part == *part).map_or(&nothing, |same| &same.cost);
+        let same = uses.iter().find(|other| other.part == *part);
+        let cost = same.map_or(&nothing, |same| &same.cost);
+        let [base, huge, giant] = same.map_or([0; 3], |same| same.resident);
         RegionCost {
             way: way.to_owned(),
             faults: cost.fault_latency.count,
             fault_seconds: cost.fault_time.as_secs(),
             fault_latency: FaultLatency::of(&cost.fault_latency),
             copied_bytes: cost.copied_bytes,
+            resident_bytes: base + huge + giant,
+            large_bytes: huge + giant,
         }
     }
 }

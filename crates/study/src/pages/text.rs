@@ -77,7 +77,7 @@ fn ways(advice: &PageAdvice) -> String {
             latency,
         ));
     }
-    let legend = "gain: over 4k; +/-: how far that could be off; walks: cycles of page walks over 4k's; large: of what is resident, in pages above 4 KiB; \
+    let legend = "gain: time with 4k over that of the way, less 1; +/-: how far that could be off; walks: cycles of page walks over 4k's; large: of what is resident, in pages above 4 KiB; \
                   bloat: resident beyond 4k's; copied: to make large pages; faults: median, 99th percentile and longest \
                   in us";
     out + &text::wrap(legend, 80).join("\n") + "\n"

@@ -69,11 +69,7 @@ impl Verdict {
         let fitting = large.iter().filter(|(_, figures)| figures.bloat <= bounds.bloat);
         let fitting: Vec<_> = fitting.filter(|(_, figures)| is_clear(figures)).collect();
         let deserving: Vec<&Region> = parts.iter().filter(|part| part.size != "4k").collect();
-        let named = |size: &str| -> Vec<String> {
-            deserving.iter().filter(|part| part.size == size).map(|part| part.name.clone()).collect()
-        };
         let best = fitting.iter().map(|(_, figures)| figures.gain).fold(0.0, f64::max);
-        let place = |name: &str| SIMPLEST_FIRST.iter().position(|other| *other == name).unwrap_or(usize::MAX);
         let chosen =
             fitting.iter().filter(|(_, figures)| figures.gain >= best - SAME_GAIN).min_by_key(|(way, _)| {
                 (way.periods.is_some_and(|periods| periods < FEW_PERIODS), place(&way.name))
@@ -81,7 +77,6 @@ impl Verdict {
         let regions: Vec<String> = deserving.iter().map(|part| part.name.clone()).collect();
         match chosen {
             Some((way, figures)) => {
-                let [huge, giant] = [named("2m"), named("1g")];
                 let mut reason = format!(
                     "Page walks take {} of the cycles that they take with base pages. It holds {} more memory{}",
                     share(figures.walk_cycles_left),
@@ -95,11 +90,8 @@ impl Verdict {
                 if figures.copied_bytes > 0 {
                     reason += &format!(" It copies {} to get there.", readable(figures.copied_bytes));
                 }
-                for (size, names) in [("2 MiB", huge), ("1 GiB", giant)] {
-                    if !names.is_empty() {
-                        reason += &format!(" {size} are right for {}.", listed(&names));
-                    }
-                }
+                let others: Vec<&str> = large.iter().map(|(way, _)| way.name.as_str()).collect();
+                reason += &right_for(&deserving, &way.name, &others);
                 if let Some(pieces) = small_pieces.filter(|_| is_fixed(way)) {
                     reason += &format!(" {} {NEXT_STEP}", no_place(pieces));
                 }
@@ -171,6 +163,46 @@ impl Region {
     fn saved_share(&self) -> Option<f64> {
         self.sizes.iter().find(|size| size.size == self.size)?.saved_share
     }
+}
+
+/// How much of `regions` a way lays in pages above 4 KiB; nothing where none of them is resident with it.
+fn laid_in_large(regions: &[&Region], way: &str) -> Option<f64> {
+    let costs = regions.iter().filter_map(|part| part.costs.iter().find(|cost| cost.way == way));
+    let [all, large] =
+        costs.fold([0; 2], |[all, large], cost| [all + cost.resident_bytes, large + cost.large_bytes]);
+    (all > 0).then(|| large as f64 / all as f64)
+}
+
+/// For which regions larger pages are right, of those that deserve them: those that `way` lays in such pages, and those that
+/// it mostly leaves in small ones, with one of the `others` that does not.
+fn right_for(deserving: &[&Region], way: &str, others: &[&str]) -> String {
+    let mut said = String::new();
+    for (size, words) in [("2m", "2 MiB"), ("1g", "1 GiB")] {
+        let of_size = deserving.iter().filter(|part| part.size == size);
+        let (left, laid): (Vec<&Region>, Vec<&Region>) =
+            of_size.partition(|part| laid_in_large(&[**part], way).is_some_and(|share| share < 0.5));
+        let names =
+            |parts: &[&Region]| listed(&parts.iter().map(|part| part.name.clone()).collect::<Vec<_>>());
+        if !laid.is_empty() {
+            said += &format!(" {words} are right for {}.", names(&laid));
+        }
+        if let Some(share_of_it) = laid_in_large(&left, way) {
+            said += &format!(
+                " {words} would be right for {} as well, but {way} finds a place for {} of it",
+                names(&left),
+                share(share_of_it)
+            );
+            let most = others.iter().filter_map(|other| Some((other, laid_in_large(&left, other)?)));
+            let more = most.filter(|(_, share)| *share >= 0.5).min_by_key(|(other, _)| place(other));
+            said += &more.map_or(".".to_owned(), |(other, of_it)| format!("; {other} for {}.", share(of_it)));
+        }
+    }
+    said
+}
+
+/// Where a way stands among the simplest.
+fn place(name: &str) -> usize {
+    SIMPLEST_FIRST.iter().position(|other| *other == name).unwrap_or(usize::MAX)
 }
 
 /// Whether a way has one size of pages for everything, which only the pool of hugetlbfs gives.

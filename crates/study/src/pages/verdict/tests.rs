@@ -1,3 +1,4 @@
+use super::super::parts::{RegionCost, SizedRegion};
 use super::super::ways::FaultLatency;
 use super::*;
 
@@ -120,4 +121,47 @@ fn faults_that_are_not_in_the_input_are_not_said_to_be_free() {
         without.reason.ends_with("more memory. What its page faults cost is not known: the input has none."),
         "{without:?}"
     );
+}
+
+/// A region that deserves 2 MiB, and how many of its 100 MiB each way lays in large pages.
+fn region(name: &str, laid: &[(&str, u64)]) -> Region {
+    let size = |size| SizedRegion { size, mappable_bytes: 0, bloat_bytes: 0, saved_share: None, gain: None };
+    let costs = laid.iter().map(|(way, large)| RegionCost {
+        way: (*way).to_owned(),
+        faults: 0,
+        fault_seconds: 0.0,
+        fault_latency: FaultLatency { p50_ns: 0, p99_ns: 0, max_ns: 0 },
+        copied_bytes: 0,
+        resident_bytes: 100 << 20,
+        large_bytes: large << 20,
+    });
+    Region {
+        name: name.to_owned(),
+        line: String::new(),
+        process: 0,
+        is_structure: true,
+        walk_share: 0.5,
+        walks: 100,
+        walk_cycles: 1000,
+        touched_bytes: 100 << 20,
+        sizes: [size("2m"), size("1g")],
+        size: "2m",
+        costs: costs.collect(),
+    }
+}
+
+#[test]
+fn larger_pages_are_right_for_what_the_recommended_way_lays_in_them() {
+    let ways = [way("4k", 0.0, None, 0.0), way("thp-fault", 0.2, None, 0.0), way("2m", 0.3, None, 0.5)];
+    let parts = [
+        region("table", &[("thp-fault", 90), ("2m", 100)]),
+        region("lists", &[("thp-fault", 4), ("2m", 95)]),
+    ];
+    let found = Verdict::of(&ways, &parts, &BOUNDS, None);
+    assert_eq!(found.way.as_deref(), Some("thp-fault"));
+    let said = " 2 MiB are right for table. 2 MiB would be right for lists as well, but thp-fault finds a place for \
+                4.0% of it; 2m for 95.0%.";
+    assert!(found.reason.contains(said), "{found:?}");
+    let found = Verdict::of(&ways, &parts[..1], &BOUNDS, None);
+    assert!(found.reason.ends_with(" 2 MiB are right for table."), "{found:?}");
 }
