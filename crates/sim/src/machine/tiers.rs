@@ -6,7 +6,7 @@ use super::memory_watch::MemoryWatch;
 use super::zero_lines::ZeroLines;
 use crate::array::prefetch;
 use crate::design::Design;
-use crate::memory::{Device, DeviceLine, Initiator, Link, MemoryRequest, Way};
+use crate::memory::{Device, DeviceLine, Initiator, Link, LinkParameters, MemoryRequest, Way};
 use crate::translate::{host_table_bytes, schemes};
 use terrace_model::{BytesPerSec, Frame, LINE_BYTES, Line, NodeId, PhysAddr, Stats, TierId, Time, Unit};
 
@@ -358,10 +358,11 @@ impl TieredMemory {
 
     /// Idle latencies of a read and of a write of a tier, at the last-level cache. Writes are posted; what the
     /// device's medium takes for one is in its bandwidth.
-    pub fn idle_latencies(&self, tier: TierId) -> (Time, Time) {
+    pub fn idle_latencies(&self, tier: TierId, design: &Design) -> (Time, Time) {
+        let link = design.tiers[tier.index()].link.as_ref().map_or(Time::ZERO, LinkParameters::idle_read);
         let tier = &self.tiers[tier.index()];
         let device = self.devices[tier.device].idle_read_latency_at(tier.device_line);
-        let read = tier.path + tier.link_latency + device;
+        let read = tier.path + link + device;
         (read, read)
     }
 
@@ -485,5 +486,14 @@ mod tests {
         assert_eq!(one, other);
         // The path and the link, and something for the device.
         assert!(one > 20.0 + 71.4 + 16.0 / 128.0 + 80.0 / 128.0, "{one}");
+    }
+
+    #[test]
+    fn policies_are_told_what_a_first_read_takes() {
+        let design = Library::embedded().design("native-4k", Some("zen4-cxl"), &[]).unwrap().design;
+        let mut memory = TieredMemory::new(&design).unwrap();
+        let read = [0, 64].map(|region| read(&mut memory, Line(region * REGION_LINES), NodeId::CPU, 1000));
+        let told = [0, 1].map(|tier| memory.idle_latencies(TierId(tier), &design).0.as_nanos());
+        assert!((0..2).all(|tier| (told[tier] - read[tier]).abs() < 1e-5), "{told:?} and {read:?}");
     }
 }

@@ -103,7 +103,7 @@ fn topology(shared: &Shared, system: System, guest: &Guest, design: &Design) -> 
         // The root of a virtual machine's page table is there already.
         let reserved = os.reserved_frames(id);
         let behind = shared.tier_behind(system, id);
-        let (read_latency, write_latency) = shared.memory.idle_latencies(behind);
+        let (read_latency, write_latency) = shared.memory.idle_latencies(behind, design);
         let (read_bandwidth, write_bandwidth) = shared.memory.bandwidths(behind, design);
         Tier {
             name: memory.name.strip_prefix(&prefix).unwrap_or(&memory.name).to_owned(),
