@@ -91,9 +91,13 @@ fn call(words: &[String], policy: &str) -> String {
         let number = |text: &String| if text.parse::<u64>().is_ok() { text.clone() } else { quoted(text) };
         match (name.as_str(), value) {
             ("design", Some(value)) => design = quoted(value),
+            // What is of built-in policies has no effect on this one, and a call with it is refused.
+            ("time_scale", Some(_)) => {}
             ("set", Some(value)) => {
                 let (key, value) = value.split_once('=').unwrap_or((value, ""));
-                sets.push(format!("{}: {}", quoted(key), quoted(value)));
+                if !key.starts_with("os.policy") {
+                    sets.push(format!("{}: {}", quoted(key), quoted(value)));
+                }
             }
             ("workload", Some(value)) => input = Some(format!("workload={}", quoted(value))),
             ("trace", Some(value)) => input = Some(quoted(value)),

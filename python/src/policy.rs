@@ -6,9 +6,9 @@
 use crate::errors::request;
 use crate::memory::Memory;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::{PyDict, PyFloat, PyList};
 use std::sync::{Arc, Mutex, PoisonError};
-use terrace_model::{PageId, TierId, Time};
+use terrace_model::{PageId, TierId, Time, Unit};
 use terrace_policy::{
     Capability, CapabilitySet, Fault, MemorySystem, Moment, Needs, NextTick, Placement, Policy, PolicyError,
     Refusal, Report, Setup, Signal, SignalKind, SignalSet, Topology,
@@ -299,16 +299,39 @@ impl Policy for PythonPolicy {
             if object.hasattr("report")? {
                 let answer = object.call_method0("report")?;
                 let figures = answer.cast::<PyDict>().ok().and_then(|dict| dict.items().extract().ok());
-                let figures: Vec<(String, u64)> = figures.ok_or_else(|| {
-                    no_answer(object, "report", &answer, "return a dictionary of names and whole numbers")
+                let figures: Vec<(String, Figure)> = figures.ok_or_else(|| {
+                    let expected = "return a dictionary of names and numbers: whole numbers are counts, floats are levels";
+                    no_answer(object, "report", &answer, expected)
                 })?;
-                for (name, value) in figures {
-                    report.count(&name, value);
+                for (name, figure) in figures {
+                    match figure {
+                        Figure::Level(value) => report.stats.real_level(name, value, Unit::Count),
+                        Figure::Count(value) => report.count(&name, value),
+                    }
                 }
             }
             Ok(())
         });
         self.or(answer, ());
+    }
+}
+
+/// What a policy reports under a name.
+enum Figure {
+    /// A float: as it is at the end of the run.
+    Level(f64),
+    /// A whole number: what was added in the region of interest.
+    Count(u64),
+}
+
+impl FromPyObject<'_, '_> for Figure {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'_, '_, PyAny>) -> PyResult<Figure> {
+        match value.cast::<PyFloat>() {
+            Ok(level) => Ok(Figure::Level(level.value())),
+            Err(_) => Ok(Figure::Count(value.extract()?)),
+        }
     }
 }
 

@@ -87,7 +87,7 @@ impl Run {
 
     #[getter]
     fn notes(&self) -> Vec<String> {
-        self.record.notes.clone()
+        self.record.notes.iter().map(|note| in_python(note)).collect()
     }
 
     #[getter]

@@ -89,7 +89,7 @@ pub fn profile(
         Ok((found.hints, found.ending.wait(&name, progress)))
     })?;
     let trouble = trouble.map(|trouble| format!("{trouble}; the hints are kept"));
-    Ok((to_json(&structures::document(&path, &hints))?, trouble))
+    Ok((document(&structures::document(&path, &hints))?, trouble))
 }
 
 /// One design on one input under a policy that is an object of Python.
@@ -147,15 +147,15 @@ pub fn record(
     let input = input.to_input()?;
     carry_out(py, show.as_ref(), move |progress| {
         let (name, begin) = (input.name.clone(), Instant::now());
-        let Recorded { summary, ending, failure } = write_trace(input, &path, progress)?;
+        let Recorded { summary, ending, failure, nothing } = write_trace(input, &path, progress)?;
         let seconds = begin.elapsed().as_secs_f64();
         let trouble = ending.wait(&name, progress).map(|trouble| format!("{trouble}; the trace is kept"));
-        let trouble = failure.map(|error| error.to_string()).or(trouble);
+        let trouble = failure.map(|error| error.to_string()).or(nothing).or(trouble);
         Ok((summary.totals.accesses, summary.file_bytes, seconds, trouble))
     })
 }
 
-/// How much memory can be slow; the answer as JSON.
+/// How much memory can be slow; the answer as JSON and as text.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)] // Named in Python.
 pub fn advise(
@@ -170,7 +170,7 @@ pub fn advise(
     options: Options,
     hints: Option<PathBuf>,
     show: Option<Py<PyAny>>,
-) -> PyResult<String> {
+) -> PyResult<(String, String)> {
     let mut question = Advise {
         changes: options.changes()?,
         simulation: options.simulation()?,
@@ -187,10 +187,11 @@ pub fn advise(
     }
     question.check().map_err(|error| exception(&error))?;
     let input = input.to_input()?;
-    to_json(&carry_out(py, show.as_ref(), move |progress| question.run(input, progress))?)
+    let answer = carry_out(py, show.as_ref(), move |progress| question.run(input, progress))?;
+    Ok((document(&answer)?, answer.to_text()))
 }
 
-/// Whether huge pages are right; the answer as JSON.
+/// Whether huge pages are right; the answer as JSON and as text.
 #[pyfunction]
 pub fn advise_pages(
     py: Python<'_>,
@@ -201,15 +202,16 @@ pub fn advise_pages(
     intervals: bool,
     options: Options,
     show: Option<Py<PyAny>>,
-) -> PyResult<String> {
+) -> PyResult<(String, String)> {
     let (changes, simulation) = (options.changes()?, options.simulation()?);
     let question = AdvisePages { changes, simulation, policies, tlbs, bloat, intervals };
     question.check().map_err(|error| exception(&error))?;
     let input = input.to_input()?;
-    to_json(&carry_out(py, show.as_ref(), move |progress| question.run(input, progress))?)
+    let answer = carry_out(py, show.as_ref(), move |progress| question.run(input, progress))?;
+    Ok((document(&answer)?, answer.to_text()))
 }
 
-/// Searches a policy's parameters; what was found as JSON.
+/// Searches a policy's parameters; what was found as JSON and as text.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)] // Named in Python.
 pub fn tune(
@@ -227,7 +229,7 @@ pub fn tune(
     options: Options,
     hints: Option<PathBuf>,
     show: Option<Py<PyAny>>,
-) -> PyResult<String> {
+) -> PyResult<(String, String)> {
     let (changes, simulation) = (options.changes()?, options.simulation()?);
     let hints = trained(hints)?;
     let question =
@@ -236,7 +238,8 @@ pub fn tune(
     let input = input.to_input()?;
     let open = |(name, spec): &(String, InputSpec)| Ok((name.clone(), spec.to_input()?));
     let checks = checks.iter().map(open).collect::<PyResult<_>>()?;
-    to_json(&carry_out(py, show.as_ref(), move |progress| question.run(input, checks, progress))?)
+    let answer = carry_out(py, show.as_ref(), move |progress| question.run(input, checks, progress))?;
+    Ok((document(&answer)?, answer.to_text()))
 }
 
 /// Runs published claims; the verdicts as JSON.
@@ -255,9 +258,10 @@ pub fn reproduce(
         let count = result.failures.len();
         return Err(RunError::new_err(format!("{count} runs failed; the first: {failure}")));
     }
-    to_json(&result)
+    document(&result)
 }
 
-fn to_json(result: &impl serde::Serialize) -> PyResult<String> {
-    serde_json::to_string(result).map_err(|error| RunError::new_err(error.to_string()))
+/// What `--json` of the command writes.
+fn document(result: &impl serde::Serialize) -> PyResult<String> {
+    terrace_report::document(result).map_err(|error| RunError::new_err(error.to_string()))
 }

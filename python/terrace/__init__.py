@@ -24,6 +24,9 @@ from ._table import Table
 from ._terrace import RequestError, RunError, TerraceError, __version__
 from .policies import Policy
 
+# A result stays in its process: what another one is told is the error's words.
+RunError.__reduce__ = lambda error: (RunError, error.args)  # type: ignore[method-assign, assignment]
+
 __all__ = [
     "Advice",
     "Claims",

@@ -50,8 +50,13 @@ class _Answer(Table):
 
     _rows = ""
 
-    def __init__(self, document: dict[str, Any]) -> None:
+    def __init__(self, document: dict[str, Any], text: str | None = None) -> None:
         self._document = document
+        self._text = text
+
+    def __str__(self) -> str:
+        """The answer as the command line shows it."""
+        return repr(self) if self._text is None else self._text
 
     def __bool__(self) -> bool:
         """An answer is one, also where its table has no row."""
@@ -124,7 +129,7 @@ class Recording(_Answer):
     """A trace that was written."""
 
     def _of_columns(self) -> dict[str, tuple[str, list[Any]]]:
-        return _columns([self._document])
+        return _columns([{name: value for name, value in self._document.items() if name != "schema"}])
 
     def __fspath__(self) -> str:
         return str(self._document["trace"])

@@ -108,7 +108,8 @@ def prices(given: Any) -> list[tuple[str, float]]:
     """Prices of tiers by their names."""
     if given is None:
         return []
-    if not isinstance(given, Mapping):
+    # A mapping, or what is one but for its name, such as a series of pandas.
+    if not hasattr(given, "items"):
         raise RequestError(f'price: {given!r} is no mapping; give one, such as {{"slow": 0.33}}')
     found = []
     for tier, price in given.items():
@@ -148,6 +149,11 @@ def several(name: str, value: Any) -> list[Any]:
     if isinstance(value, Mapping):
         raise RequestError(f"{name}: {value!r} is a mapping; give a list")
     return list(value)
+
+
+def empty(name: str) -> str:
+    """What to say of a list without anything in it: a pattern of files that none has, for example."""
+    return f"{name}: the list is empty; leave {name} out for those of the built-in study"
 
 
 def names(name: str, value: Any) -> list[str]:

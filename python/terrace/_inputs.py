@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 from typing import Any, Iterable, Mapping, Sequence, Union
 
-from ._check import flag, is_flag, path, whole
+from ._check import empty, flag, is_flag, path, whole
 from ._terrace import RequestError
 
 #: An input, or what names one: the path of a trace, the name of a workload, the words of a command.
@@ -44,7 +44,7 @@ class Workload:
         if not isinstance(name, str):
             raise RequestError(f"workload: {name!r} is no name of a workload")
         for key, value in parameters.items():
-            if isinstance(value, str) and "," in value:
+            if "," in text_of(value):
                 raise RequestError(f"{key}: {value!r} has a comma, which separates parameters; give each as an argument")
         words = [name, *(f"{key}={text_of(value)}" for key, value in parameters.items())]
         object.__setattr__(self, "spec", ",".join(words))
@@ -76,6 +76,8 @@ class Suite:
     name: str
 
     def _words(self) -> dict[str, Any]:
+        if not isinstance(self.name, str):
+            raise RequestError(f"suite: {self.name!r} is no name of a program")
         return _words(suite=self.name)
 
 
@@ -114,7 +116,11 @@ def _program(program: Union[str, "os.PathLike[str]", Workload, Trace, Suite]) ->
         if "," in path:
             raise RequestError(f"{path}: commas separate the programs of a mix; give the trace a name without one")
         return f"trace:{path}"
-    return f"suite:{program.name}" if isinstance(program, Suite) else program
+    if isinstance(program, Suite):
+        return f"suite:{program.name}"
+    if not isinstance(program, str):
+        raise RequestError(f"mix: {program!r} is no program; give a workload, a trace, a suite's program or their names")
+    return program
 
 
 @dataclass(frozen=True)
@@ -125,7 +131,7 @@ class Command:
     ('sort', 'big.txt')
     """
 
-    words: Sequence[str]
+    words: Sequence[Union[str, bytes, "os.PathLike[str]"]]
     #: Leave out the first accesses; pages they touch count as resident.
     skip: int = field(default=0, kw_only=True)
     #: End the recording after so many accesses; the program runs on unobserved.
@@ -163,7 +169,7 @@ class Command:
             command=list(self.words),
             skip=whole("skip", self.skip, 0, 2**64 - 1),
             limit=None if self.limit is None else whole("limit", self.limit, 1, 2**64 - 1),
-            every=self.every,
+            every=_every(self.every),
             end_at_limit=flag("end_at_limit", self.end_at_limit),
             region=flag("region", self.region),
             program_counters=flag("program_counters", self.program_counters),
@@ -172,6 +178,16 @@ class Command:
             follow_exec=flag("follow_exec", self.follow_exec),
             gpu=flag("gpu", self.gpu),
         )
+
+
+def _every(given: Any) -> tuple[int, int] | None:
+    """How long a period is and how much of it is recorded, in accesses."""
+    if given is None:
+        return None
+    if not isinstance(given, Sequence) or isinstance(given, (str, bytes)) or len(given) != 2:
+        raise RequestError(f"every: {given!r} is no pair of a period and a length in accesses, such as (1_000_000, 10_000)")
+    period, length = (whole("every", part, 1, 2**64 - 1) for part in given)
+    return period, length
 
 
 def _words(**given: Any) -> dict[str, Any]:
@@ -200,7 +216,8 @@ def _words(**given: Any) -> dict[str, Any]:
 def as_input(word: InputLike) -> Workload | Trace | Suite | Mix | Command:
     """The input that ``word`` names.
 
-    A path object and the name of a file that exists are traces, another text is a workload, a list of words is a command.
+    A path object and the name of a file that exists are traces, another text is a workload, a list of words is a command. A
+    folder is a trace where it has a slash in its name, or the files of drmemtrace.
 
     >>> as_input("kv,requests=1e5")
     Workload(spec='kv,requests=1e5')
@@ -210,7 +227,12 @@ def as_input(word: InputLike) -> Workload | Trace | Suite | Mix | Command:
     if isinstance(word, (Workload, Trace, Suite, Mix, Command)):
         return word
     if isinstance(word, str):
-        return Trace(word) if "/" in word or os.path.exists(word) else Workload(word)
+        folder = os.path.isdir(word) and not os.path.isdir(os.path.join(word, "trace"))
+        if "/" in word or (os.path.exists(word) and not folder):
+            return Trace(word)
+        if "." in word.split(",")[0]:
+            raise RequestError(f"{word}: there is no such file, and no workload has a point in its name")
+        return Workload(word)
     if isinstance(word, os.PathLike):
         return Trace(word)
     if isinstance(word, Sequence):
@@ -235,6 +257,14 @@ def _several(value: Any) -> list[Any]:
     return [value] if single or not isinstance(value, Iterable) else list(value)
 
 
+def _some(name: str, value: Any) -> Any:
+    """What was given, an iterable as a list; refused where there is nothing in it."""
+    found = _several(value)
+    if not found:
+        raise RequestError(empty(name))
+    return value if isinstance(value, (str, list, tuple)) else found
+
+
 def gather(
     inputs: Any,
     workload: str | Workload | Sequence[str | Workload] | None,
@@ -242,6 +272,10 @@ def gather(
     command: Sequence[str] | None,
 ) -> list[dict[str, Any]]:
     """All inputs of a call, in the order of the command line: traces, workloads, the command."""
+    inputs, trace, workload = (
+        value if value is None else _some(name, value)
+        for name, value in (("inputs", inputs), ("trace", trace), ("workload", workload))
+    )
     found: list[Workload | Trace | Suite | Mix | Command] = []
     if isinstance(inputs, (list, tuple)) and inputs and all(isinstance(part, str) for part in inputs):
         # A list of texts is a command where one input is taken; here it is several inputs.
@@ -262,14 +296,15 @@ def one(
     workload: str | Workload | None,
     trace: Any,
     command: Sequence[str] | None,
+    kinds: str = "a trace, a workload or a command",
 ) -> dict[str, Any]:
-    """The one input of a call."""
+    """The one input of a call, which is of one of these kinds."""
     given = [] if input is None else [as_input(input)._words()]
     given += gather(None, workload, trace, command)
     if len(given) == 1:
         return given[0]
     if not given:
-        raise RequestError("no input; give a trace, a workload or a command")
+        raise RequestError(f"no input; give {kinds}")
     raise RequestError(f"{what} takes one input, not {len(given)}; compare takes several")
 
 

@@ -8,6 +8,8 @@ import sys
 import time
 from typing import Any, Callable, Sequence, Union
 
+from ._terrace import RequestError
+
 #: A task: number, name, accesses so far, share of the whole where that is known, whether it is over.
 Task = tuple[int, str, int, Union[float, None], bool]
 
@@ -89,6 +91,8 @@ def shown(progress: ProgressLike) -> Any:
     """What shows the progress of one study."""
     if callable(progress):
         return _Own(progress)
+    if progress is not None and not isinstance(progress, bool):
+        raise RequestError(f"progress: {progress!r} is neither True, False, None nor a function")
     if progress is False or (progress is None and not (_in_notebook() or sys.stderr.isatty())):
         return Notes()
     try:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Iterator
+from typing import Any, Iterator, SupportsIndex, overload
 
 from . import _terrace
 from ._table import Table, html_table
+from ._terrace import RequestError
 
 
 class Run(Table):
@@ -122,7 +123,15 @@ class Run(Table):
         return self._inner.units
 
     def speedup_over(self, baseline: "Run") -> float | None:
-        """How many times faster than ``baseline`` this run is; none unless both simulated the time of their accesses."""
+        """How many times faster than ``baseline`` this run is; none unless both simulated the time of their accesses.
+
+        Raises :class:`RequestError` where the two ran different inputs.
+        """
+        if self.input != baseline.input or (self.accesses != baseline.accesses and "mix.weighted_speedup" not in self.stats):
+            raise RequestError(
+                f"speedup_over: {self.input} with {self.accesses} accesses and {baseline.input} with {baseline.accesses} are "
+                "different inputs, so that their times say nothing of the designs"
+            )
         return self._inner.speedup_over(baseline._inner)
 
     def to_json(self) -> str:
@@ -191,9 +200,13 @@ class Comparison(Table):
         """The unit of each statistic of the runs."""
         return {name: unit for run in self.runs for name, unit in run.units.items()}
 
-    def __getitem__(self, key: str | tuple[str, str] | int) -> Run:
-        """The run of a design, or of a design and an input, or the one with this number."""
-        if isinstance(key, int):
+    @overload
+    def __getitem__(self, key: slice) -> list[Run]: ...
+    @overload
+    def __getitem__(self, key: str | tuple[str, str] | SupportsIndex) -> Run: ...
+    def __getitem__(self, key: Any) -> Any:
+        """The run of a design, or of a design and an input, or the one with this number; of a slice the list of runs."""
+        if isinstance(key, slice) or hasattr(key, "__index__"):
             return self.runs[key]
         design, input = key if isinstance(key, tuple) else (key, None)
         for run in self.runs:

@@ -110,12 +110,14 @@ def compare(
     those that are complete.
     """
     options = _options(machine, set, time_scale, fidelity, scale, whole, fast_forward)
-    shares = checked.fast_shares(fast)
+    shares, named, chosen = checked.fast_shares(fast), checked.names("designs", designs), checked.names("policies", policies)
+    if designs is not None and not named and not chosen and policy is None:
+        raise RequestError(checked.empty("designs"))
     with _showing(progress) as show:
         result = Comparison(
             _terrace.compare(
-                checked.names("designs", designs),
-                checked.names("policies", policies),
+                named,
+                chosen,
                 of_study(policy),
                 shares,
                 checked.prices(price),
@@ -217,10 +219,11 @@ def record(
     >>> terrace.run("native-4k", recording).accesses
     40000
     """
-    given = one("record", input, workload, None, command)
+    given = one("record", input, workload, None, command, "a workload or a command")
     with _showing(progress) as show:
         accesses, size, seconds, trouble = _terrace.record(given, checked.path("output", output), show)
     document = {
+        "schema": 1,
         "trace": os.fspath(output),
         "accesses": accesses,
         "bytes": size,
@@ -286,7 +289,7 @@ def advise(
     slowdown: float | str = 0.03,
     policies: Sequence[str] | None = None,
     resolution: float | str = 0.05,
-    seeds: int = 3,
+    seeds: SupportsIndex = 3,
     price: Mapping[str, float] | None = None,
     intervals: bool = True,
     machine: str | os.PathLike[str] | None = None,
@@ -305,15 +308,15 @@ def advise(
     step = checked.share("resolution", resolution)
     if not 0.001 <= step <= 0.5:
         raise RequestError("resolution: a step is between 0.1% and 50%")
-    seeds = checked.between("seeds", seeds, 1, 100)
+    chances = checked.between("seeds", seeds, 1, 100)
     given = one("advise", input, workload, trace, command)
     options = _options(machine, set, time_scale, "full", scale, whole, fast_forward)
     names = None if policies is None else checked.names("policies", policies)
     tolerated, costs = checked.share("slowdown", slowdown), checked.prices(price)
     trained, wanted = checked.optional_path("hints", hints), checked.flag("intervals", intervals)
     with _showing(progress) as show:
-        text = _terrace.advise(given, names, tolerated, step, seeds, costs, wanted, options, trained, show)
-    return Advice(json.loads(text))
+        document, text = _terrace.advise(given, names, tolerated, step, chances, costs, wanted, options, trained, show)
+    return Advice(json.loads(document), text)
 
 
 def advise_pages(
@@ -348,8 +351,8 @@ def advise_pages(
     given = one("advise_pages", input, workload, trace, command)
     options = _options(machine, set, time_scale, "full", scale, whole, fast_forward)
     with _showing(progress) as show:
-        text = _terrace.advise_pages(given, named, buffers, more, wanted, options, show)
-    return Advice(json.loads(text))
+        document, text = _terrace.advise_pages(given, named, buffers, more, wanted, options, show)
+    return Advice(json.loads(document), text)
 
 
 def tune(
@@ -362,8 +365,8 @@ def tune(
     check: Sequence[InputLike] = (),
     parameters: Sequence[str] = (),
     ranges: Mapping[str, tuple[Any, Any]] | None = None,
-    runs: int = 40,
-    seed: int = 1,
+    runs: SupportsIndex = 40,
+    seed: SupportsIndex = 1,
     slowdown: float | str | None = None,
     fast: float | str = 0.5,
     price: Mapping[str, float] | None = None,
@@ -377,8 +380,8 @@ def tune(
     progress: ProgressLike = None,
 ) -> Tuned:
     """Searches a policy's parameters on an input, and says how the best setting does on inputs it was not tuned on."""
-    runs = checked.between("runs", runs, 1, 100_000)
-    seed = checked.whole("seed", seed, least=0, most=2**64 - 1)
+    most = checked.between("runs", runs, 1, 100_000)
+    draws = checked.whole("seed", seed, least=0, most=2**64 - 1)
     given = one("tune", input, workload, trace, command)
     others = [(str(word), as_input(word)._words()) for word in _several(check)]
     bounds = _bounds(ranges)
@@ -388,14 +391,14 @@ def tune(
     name, varied, costs = checked.path("policy", policy), checked.names("parameters", parameters), checked.prices(price)
     trained = checked.optional_path("hints", hints)
     with _showing(progress) as show:
-        text = _terrace.tune(
+        document, text = _terrace.tune(
             name,
             given,
             others,
             varied,
             bounds,
-            runs,
-            seed,
+            most,
+            draws,
             tolerated,
             share,
             costs,
@@ -403,7 +406,7 @@ def tune(
             trained,
             show,
         )
-    return Tuned(json.loads(text))
+    return Tuned(json.loads(document), text)
 
 
 def _bounds(ranges: Mapping[str, tuple[Any, Any]] | None) -> list[tuple[str, str, str]]:

@@ -134,8 +134,8 @@ class Table:
         shown = list(columns)[:_SHOWN_COLUMNS]
         rows = list(zip(*(columns[name][1][:_SHOWN_ROWS] for name in shown)))
         count, more = len(self), len(columns) - len(shown)
-        parts = [f"{count - len(rows)} more rows"] if count > len(rows) else []
-        parts += [f"{more} more columns"] if more else []
+        left = [(count - len(rows), "row"), (more, "column")]
+        parts = [f"{number} more {what}{'s' * (number != 1)}" for number, what in left if number > 0]
         return html_table(shown, rows, f"and {' and '.join(parts)}: to_pandas() has all" if parts else "")
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:

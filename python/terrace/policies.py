@@ -66,7 +66,8 @@ class Policy:
 
     # A class that defines `place(self, page, write, now, tiers)` is asked at each page fault where the new page shall lie: the
     # number of a tier, several in the order of preference, or none. Without it the machine's own placement stays.
-    # A class that defines `report(self)` returns a dictionary of names and whole numbers, which become statistics of the run.
+    # A class that defines `report(self)` returns a dictionary of names and numbers, which become statistics of the run: of a
+    # whole number what was added in the region of interest, of a float what it is at the end (a threshold, a length).
 
 
 def _shown(value: Any) -> str:
@@ -149,7 +150,8 @@ class StaticRatio(Policy):
     def place(self, page: Page, write: bool, now: int, tiers: list[dict[str, Any]]) -> list[int]:
         """The tier that keeps the share closest to what it shall be, then the other."""
         self.pages += 1
-        to_fast = self.in_fast + 0.5 <= self.fast_share * self.pages
+        # Rounding of the product is no reason to prefer the slow tier.
+        to_fast = self.in_fast + 0.5 <= self.fast_share * self.pages + 5e-7
         self.in_fast += to_fast
         return [0, 1] if to_fast else [1, 0]
 

@@ -147,7 +147,7 @@ def test_bits_are_there_where_they_are_named():
         ({"place": lambda *_: "x"}, r"Mine.place returned 'x'; return the number of a tier"),
         ({"place": lambda *_: -1}, r"Mine.place returned -1; return the number of a tier"),
         ({"place": lambda *_: 5}, "the policy asks for tier 5"),
-        ({"report": lambda self: [1]}, r"Mine.report returned \[1\]; return a dictionary of names and whole numbers"),
+        ({"report": lambda self: [1]}, r"Mine.report returned \[1\]; return a dictionary of names and numbers"),
     ],
 )
 def test_wrong_policies_are_refused_in_words(attributes, words):
@@ -256,3 +256,37 @@ def test_an_object_that_is_handed_out_twice_fails_the_second_run():
     with pytest.raises(terrace.RunError, match="3 of 4 runs succeeded: .*has managed a run") as raised:
         terrace.sweep({"designs": "first-touch", "machines": "zen4-cxl"}, [SMALL, KV], policy=same, group=1)
     assert len(raised.value.result) == 3
+
+
+def test_what_a_policy_reports_is_a_count_or_a_level():
+    class Counts(terrace.Policy):
+        needs = ("accessed-bits", "migration", "flush-on-clear")
+
+        def __init__(self):
+            self.calls = 0
+
+        def on(self, now, signals, memory):
+            self.calls += 1
+            return now + 1000
+
+        def report(self):
+            return {"calls": self.calls, "calls_at_end": float(self.calls), "threshold": 5.5}
+
+    inside, whole = (terrace.run("first-touch", SMALL, policy=Counts, whole=whole, **MACHINE).stats for whole in (False, True))
+    assert whole["policy.own.calls"] == whole["policy.own.calls_at_end"]
+    assert 0 < inside["policy.own.calls"] < inside["policy.own.calls_at_end"]
+    assert inside["policy.own.threshold"] == whole["policy.own.threshold"] == 5.5
+
+
+def test_what_is_of_built_in_policies_is_in_no_call_that_repeats_a_run():
+    options = {"set": {"os.policy.scan_period": "100 ms", "translation.l2.latency": "20 cycles"}, "time_scale": 10}
+    made = {"a": lambda: StaticRatio(0.3)}
+    result = terrace.compare(["tpp"], SMALL, policy=made, intervals=False, **options, **MACHINE)
+    again = eval(result["a"].command, {"terrace": terrace, "StaticRatio": StaticRatio})
+    assert again.cycles == result["a"].cycles and "20 cycles" in result["a"].command
+
+
+def test_seven_of_ten_pages_are_the_same_ones():
+    shared = terrace.run("bw-aware", "kv,keys=1e5,requests=3e4", set={"os.policy.fast_share": 0.7}, **MACHINE)
+    own = terrace.run("bw-aware", "kv,keys=1e5,requests=3e4", policy=StaticRatio(0.7), **MACHINE)
+    assert own.cycles == shared.cycles

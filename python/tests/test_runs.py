@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -308,3 +309,56 @@ def test_a_missing_library_is_named(pair, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(terrace.RequestError, match="pip install pandas"):
         pair.to_pandas()
+
+
+def test_what_a_trace_leaves_out_is_noted(tmp_path):
+    trace = tmp_path / "kernel.trace"
+    trace.write_text("R ffff800000000000 8\nR 1000 8\nW 2000 8\n")
+    said = "1 access is left out, since what it touches is the kernel's or not stated"
+    run = terrace.run("native-4k", trace)
+    assert run.accesses == 2 and said in run.notes
+    assert all(said in run.notes for run in terrace.compare(["native-4k", "native-2m"], trace, intervals=False))
+    trace.write_text("R ffff800000000000 8\n")
+    notes = terrace.run("native-4k", trace).notes
+    assert said in notes and "the input has no accesses, so there is nothing to simulate" in notes
+
+
+def test_errors_of_a_study_reach_another_process(tmp_path):
+    empty = tmp_path / "empty.trace"
+    empty.touch()
+    with pytest.raises(terrace.RunError) as caught:
+        terrace.compare(["native-4k"], [str(empty), SMALL], intervals=False)
+    assert len(caught.value.result.runs) == 1
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert type(again) is terrace.RunError and str(again) == str(caught.value) and again.result is None
+
+
+def test_lists_without_anything_in_them_are_refused():
+    for call in (
+        lambda: terrace.compare(["native-4k"], []),
+        lambda: terrace.compare(["native-4k"], trace=[]),
+        lambda: terrace.compare(["native-4k"], workload=()),
+        lambda: terrace.compare([], SMALL),
+    ):
+        with pytest.raises(terrace.RequestError, match="the list is empty; leave .* out for those of the built-in study"):
+            call()
+
+
+def test_a_folder_of_results_hides_no_workload(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gups").mkdir()
+    assert terrace.run("native-4k", SMALL).input == "gups"
+    with pytest.raises(terrace.RequestError, match=r"no.trace: there is no such file"):
+        terrace.run("native-4k", "no.trace")
+
+
+def test_runs_of_different_inputs_have_no_speedup(pair):
+    other = terrace.run("native-4k", "gups,bytes=2MiB,updates=100")
+    with pytest.raises(terrace.RequestError, match="are different inputs"):
+        other.speedup_over(pair[0])
+    assert [run.design for run in pair[0:2]] == [run.design for run in pair.runs[:2]]
+
+
+def test_answers_print_as_the_command_line_does():
+    advice = terrace.advise_pages("gups,bytes=4MiB,updates=2000", intervals=False)
+    assert advice.document["schema"] == 1 and "bloat: resident beyond 4k's" in str(advice) and repr(advice) != str(advice)

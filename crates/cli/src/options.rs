@@ -143,8 +143,7 @@ pub struct DesignOptions {
     /// N: for a run that is shorter than the service it stands for. How often
     /// accesses are sampled stays (--set os.policy.sample_period=…)
     // `hasten` was its name.
-    #[arg(long, alias = "hasten", value_name = "N", default_value_t = 1,
-          value_parser = clap::value_parser!(u32).range(1..=i64::from(LARGEST_TIME_SCALE)))]
+    #[arg(long, alias = "hasten", value_name = "N", default_value_t = 1, value_parser = parse_time_scale)]
     pub time_scale: u32,
 }
 
@@ -188,8 +187,9 @@ pub struct SimulationOptions {
     #[arg(long, value_enum, default_value_t = Level::Full, value_name = "LEVEL")]
     pub fidelity: Level,
 
-    /// Divide tier capacities, TLB reach and last-level cache by N (1 to 16),
-    /// for an input whose footprint was divided by N; every output says so
+    /// Divide tier capacities, TLB reach, last-level cache and periods of
+    /// policies by N (1 to 16), for an input whose footprint was divided by N;
+    /// every output says so
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=i64::from(terrace_sim::design::LARGEST_SCALE)))]
     pub scale: u32,
@@ -335,7 +335,7 @@ impl ResultOptions {
     }
 
     fn write_document<T: Serialize>(&self, content: &T, rows: Option<&str>) -> CommandResult {
-        let json = || serde_json::to_string_pretty(&Document { schema: SCHEMA, content });
+        let json = || terrace_report::document(content);
         let table = || serde_json::to_value(content).map(|value| Columns::of_document(&value, rows));
         self.write_both(|| json().or_run(), || table().or_run())
     }
@@ -361,17 +361,6 @@ impl ResultOptions {
     }
 }
 
-/// The version of every JSON document that the commands write.
-const SCHEMA: u32 = 1;
-
-/// A JSON document with its schema version first.
-#[derive(Serialize)]
-struct Document<'a, T: Serialize> {
-    schema: u32,
-    #[serde(flatten)]
-    content: &'a T,
-}
-
 fn is_parquet(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "parquet")
 }
@@ -390,6 +379,12 @@ pub fn parse_some(text: &str) -> Result<u64, String> {
         0 => Err("0 leaves nothing; give at least 1".to_owned()),
         count => Ok(count),
     }
+}
+
+fn parse_time_scale(text: &str) -> Result<u32, String> {
+    let divisor = parse_count(text).ok().and_then(|count| u32::try_from(count).ok());
+    let possible = divisor.filter(|divisor| (1..=LARGEST_TIME_SCALE).contains(divisor));
+    possible.ok_or_else(|| format!("\"{text}\" is not in 1..={LARGEST_TIME_SCALE}, such as 1000 or 1e3"))
 }
 
 /// Counts of accesses: `250000`, `1e6`, `1_000_000`, `10M`.

@@ -150,3 +150,26 @@ fn contiguity_of_no_process_is_an_error_of_the_user_s() {
     let said = stderr(terrace().args(["contiguity", "--pid", "4194304"]), 2);
     assert!(said.contains("there is no process 4194304"), "{said}");
 }
+
+#[test]
+fn an_input_without_a_region_is_not_passed_over() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("plain.trace"), "R 1000 8\nW 2000 8\n").unwrap();
+    for question in [
+        &["sim", "--design", "native-4k"][..],
+        &["compare", "native-4k", "native-2m", "-o", "c"],
+        &["advise", "--policies", "first-touch"],
+        &["advise", "--pages"],
+        &["tune", "nimble", "--runs", "1"],
+    ] {
+        let mut command = terrace();
+        command.current_dir(folder.path()).args(question).args(["--fast-forward", "--trace", "plain.trace"]);
+        let output = command.output().unwrap();
+        let message = String::from_utf8(output.stderr).unwrap().replace('\n', " ");
+        assert!(
+            message.contains("this input marks none: leave --fast-forward out"),
+            "{question:?}: {message}"
+        );
+        assert!(!output.status.success(), "{question:?}");
+    }
+}

@@ -160,3 +160,16 @@ fn without_oclgrind_one_message_has_the_command_that_installs_it() {
         stderr(compare.args(["compare", "gpu-local", "gpu-bw-aware", "--gpu", "--", "/bin/true"]), 2);
     assert_eq!(message.matches(install).count(), 1, "{message}");
 }
+
+#[test]
+fn questions_about_memory_of_processors_are_refused_on_machines_with_a_gpu() {
+    for question in [&["advise"][..], &["advise", "--pages"], &["tune", "nimble", "--runs", "1"]] {
+        let mut command = terrace();
+        command.args(question).args(["--machine", "gpu-gtx480", "--workload", "gpu-bfs"]);
+        let message = stderr(&mut command, 2).replace('\n', " ");
+        assert!(
+            message.contains("the machine gpu-gtx480 has a GPU; terrace compare --machine gpu-gtx480"),
+            "{message}"
+        );
+    }
+}

@@ -296,8 +296,17 @@ fn a_recording_without_an_access_says_why() {
             .args(["record", "-o", "x.trace"])
             .args(options)
             .args(["--", "true"]);
-        let message = stderr(&mut command, 0);
+        let message = stderr(&mut command, 1);
         assert!(message.contains(said) && message.contains(" 0 accesses"), "{message}");
+        assert!(message.contains("; the trace is kept"), "{message}");
+        // Simulations of such a recording have no result either.
+        for simulation in
+            [&["sim", "--design", "native-4k"][..], &["compare", "native-4k", "native-2m", "-o", "c"]]
+        {
+            let mut command = terrace();
+            command.current_dir(folder.path()).args(simulation).args(options).args(["--", "true"]);
+            assert!(stderr(&mut command, 1).contains(said));
+        }
     }
 }
 

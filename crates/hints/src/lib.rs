@@ -53,6 +53,8 @@ pub struct Hints {
     pub program: String,
     /// The command that counted; empty where a person wrote the file.
     pub command: String,
+    /// What to know where the run that counted is a part of what the program does; empty where it is whole.
+    pub partial: String,
     /// The allocation sites, each name once.
     pub sites: Vec<Site>,
 }

@@ -22,6 +22,8 @@ struct File {
     #[serde(default)]
     command: String,
     #[serde(default)]
+    partial: String,
+    #[serde(default)]
     site: Vec<Spanned<Entry>>,
 }
 
@@ -52,6 +54,8 @@ struct Written<'a> {
     program: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     command: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    partial: &'a str,
     site: Vec<WrittenSite<'a>>,
 }
 
@@ -197,7 +201,7 @@ pub fn parse(text: &str, shown: &str) -> Result<Hints, Wrong> {
         }
         sites.push(site);
     }
-    Ok(Hints { program: file.program, command: file.command, sites })
+    Ok(Hints { program: file.program, command: file.command, partial: file.partial, sites })
 }
 
 pub fn write(hints: &Hints) -> String {
@@ -226,8 +230,8 @@ pub fn write(hints: &Hints) -> String {
             hint: one.hint.map(Hint::name),
         }
     });
-    let written =
-        Written { version: VERSION, program: &hints.program, command: &hints.command, site: sites.collect() };
+    let Hints { program, command, partial, .. } = hints;
+    let written = Written { version: VERSION, program, command, partial, site: sites.collect() };
     // Plain strings and numbers of 63 bits are all that TOML has to hold.
     format!("{HEAD}\n{}", toml::to_string(&written).unwrap_or_default())
 }
@@ -317,11 +321,12 @@ mod tests {
         fn what_is_written_is_read_again(
             program in "[ -~]{0,12}",
             command in "[ -~ä\n]{0,12}",
+            partial in "[ -~]{0,12}",
             mut sites in prop::collection::vec(site(), 1..6),
         ) {
             sites.sort_by(|a, b| a.name.cmp(&b.name));
             sites.dedup_by(|a, b| a.name == b.name);
-            let hints = Hints { program, command, sites };
+            let hints = Hints { program, command, partial, sites };
             prop_assert_eq!(parse(&write(&hints), "h"), Ok(hints));
         }
     }

@@ -343,6 +343,23 @@ impl Serialize for Node<'_> {
     }
 }
 
+/// The version of every document but `results.json`.
+const DOCUMENT: u32 = 1;
+
+/// An answer as a JSON document, its schema's version first.
+///
+/// # Errors
+/// Content that JSON cannot hold, such as keys that are no texts.
+pub fn document<T: Serialize>(content: &T) -> Result<String, serde_json::Error> {
+    #[derive(serde::Serialize)]
+    struct Document<'a, T: Serialize> {
+        schema: u32,
+        #[serde(flatten)]
+        content: &'a T,
+    }
+    serde_json::to_string_pretty(&Document { schema: DOCUMENT, content })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -42,6 +42,7 @@ pub use conclusion::{Conclusion, SMALLEST_DIFFERENCE};
 pub use contiguity::Contiguity;
 pub use format::Charset;
 pub use input::{HeatMap, HeatRow, InputSummary, ReuseCurves};
+pub use json::document;
 pub use memory_picture::{Look, MemoryPanel, MemoryPicture, MemoryRun};
 pub use mix::{Mix, ProgramOfMix};
 pub use placement_picture::{PlacementBand, PlacementPicture};

@@ -253,6 +253,13 @@ impl Comparison {
         let bound = is_tiering.then_some(tiers::ALL_FAST);
         let words = || names.iter().map(String::as_str).chain(bound);
         self.changes.check_names(words())?;
+        if !self.fast_shares.is_empty() {
+            // Without what is set: that may contradict the rest.
+            let bare = Changes { sets: Vec::new(), ..self.changes.clone() };
+            tiers::check_capacity_is_free(&tiers::all_fast(&bare, machine)?, &self.changes, |key| {
+                format!("--fast and --set {key} both size the fastest tier; give one")
+            })?;
+        }
         let fidelity = self.simulation.fidelity;
         let changes = match is_tiering {
             true => hypervisor::under_with_resized_tiers(&self.changes, words(), machine, fidelity),
@@ -289,11 +296,6 @@ impl Comparison {
             changes.note_unused(&jobs);
         }
         let bounds = if is_tiering { tiers::bounds(&jobs, &changes, machine)? } else { Vec::new() };
-        if let (false, Some(bound)) = (self.fast_shares.is_empty(), bounds.first()) {
-            tiers::check_capacity_is_free(bound, &self.changes, |key| {
-                format!("--fast and --set {key} both size the fastest tier; give one")
-            })?;
-        }
         Ok(Chosen { jobs, bounds, machine: machine.map(str::to_owned), changes })
     }
 

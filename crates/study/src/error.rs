@@ -78,7 +78,7 @@ impl Error {
             ),
             Error::Open(_) => false,
             // What the engine finds out about a design or what was asked of it.
-            Error::Simulation(error) => matches!(error, SimError::Design { .. }),
+            Error::Simulation(error) => matches!(error, SimError::Design { .. } | SimError::NoRegion),
             Error::Read(_) | Error::Write(_) | Error::Folder(_) => false,
             Error::Stopped(_) | Error::Failed(_) => false,
         }

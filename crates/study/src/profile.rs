@@ -20,8 +20,8 @@ use terrace_trace::{Batch, Event, EventSource, Header, SourceError, demangled};
 pub struct Profiled {
     /// What is known of them.
     pub hints: Hints,
-    /// What to know where the input is a part of what its program did.
-    pub partial: Option<String>,
+    /// What to know where the input is a part of what its program did, or lacks accesses.
+    pub partial: Vec<String>,
     /// Sites whose call was not found in any file, or was found in several.
     pub without_place: [u64; 2],
     /// The program, which may still run.
@@ -70,6 +70,10 @@ pub fn profile(
             return Err(error.into());
         }
     };
+    // A recording keeps what came until then. Another input can be read again, so that a part of it is of little use.
+    if outcome.stopped && !is_live {
+        return Err(Error::Stopped(format!("stopped before the end of {name}; no hints were written")));
+    }
     let mut sites = Hints::of(&outcome.profile.unwrap_or_default());
     if sites.is_empty() {
         ending.wait(&name, settings.progress);
@@ -94,7 +98,8 @@ pub fn profile(
             Err(NoPlace::Several) => without_place[1] += 1,
         }
     }
-    Ok(Profiled { hints: Hints { program: name, command, sites }, partial, without_place, ending })
+    let hints = Hints { program: name, command, partial: partial.join("; "), sites };
+    Ok(Profiled { hints, partial, without_place, ending })
 }
 
 /// What was counted as a document for programs; `file` is where the hints were written.

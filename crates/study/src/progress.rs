@@ -2,7 +2,7 @@
 
 use crate::{Stop, partial};
 use std::sync::Arc;
-use terrace_trace::{Batch, EventSource, Header, MixedProgram, SourceError, TraceEnding};
+use terrace_trace::{Batch, EventSource, Header, MixedProgram, SourceError, TraceEnding, left_out_words};
 
 /// How a study speaks to whoever started it. A front door implements it; [`Silent`] shows nothing.
 pub trait Progress: Sync {
@@ -65,11 +65,17 @@ impl<'a> Watched<'a> {
 }
 
 impl Watched<'_> {
-    /// What a reader of numbers must know where the input, now read, is a part of what its program did. `stopped`: its
-    /// recording was, just now.
-    pub fn partial(&self, stopped: bool) -> Option<String> {
+    /// Accesses so far.
+    pub fn accesses(&self) -> u64 {
+        self.accesses
+    }
+
+    /// What a reader of numbers must know where the input, now read, is a part of what its program did, and of what is left
+    /// out of it. `stopped`: its recording was, just now.
+    pub fn partial(&self, stopped: bool) -> Vec<String> {
         let ending = if stopped { TraceEnding::Stopped } else { self.source.ending() };
-        partial::remark(self.header(), self.accesses, ending)
+        let part = partial::remark(self.header(), self.accesses, ending);
+        part.into_iter().chain(left_out_words(self.source.left_out())).collect()
     }
 }
 
@@ -90,6 +96,10 @@ impl EventSource for Watched<'_> {
     fn ending(&self) -> TraceEnding {
         let stopped = self.stop.as_ref().is_some_and(Stop::requested);
         self.source.ending().max(if stopped { TraceEnding::Stopped } else { TraceEnding::Whole })
+    }
+
+    fn left_out(&self) -> u64 {
+        self.source.left_out()
     }
 
     fn programs(&self) -> &[MixedProgram] {

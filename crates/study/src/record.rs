@@ -16,6 +16,8 @@ pub struct Recorded {
     pub ending: Ending,
     /// Why it ended early, if it did; what came before is whole.
     pub failure: Option<SourceError>,
+    /// Why there is no access of a program, where there is none.
+    pub nothing: Option<String>,
 }
 
 /// Writes all that `input` does to the trace `path`. A program is started when the trace can be written, and runs to
@@ -62,10 +64,9 @@ pub fn write_trace(mut input: Input, path: &Path, progress: &dyn Progress) -> Re
     // Also after a failure: what came before it is whole.
     match written.and_then(|()| writer.finish()) {
         Ok(summary) => {
-            if is_live && failure.is_none() && summary.totals.accesses == 0 {
-                progress.note(&nothing_recorded(&name, &options));
-            }
-            Ok(Recorded { summary, ending, failure })
+            let is_empty = is_live && failure.is_none() && summary.totals.accesses == 0;
+            let nothing = is_empty.then(|| nothing_recorded(&name, &options));
+            Ok(Recorded { summary, ending, failure, nothing })
         }
         Err(error) => {
             // Why is what the command ends with, when the program is over.
@@ -76,8 +77,17 @@ pub fn write_trace(mut input: Input, path: &Path, progress: &dyn Progress) -> Re
     }
 }
 
-/// Why a recording with these options may have no access, and what to do.
+/// Why a recording without any access has none, and what to do.
 fn nothing_recorded(name: &str, options: &[String]) -> String {
+    let why = left_out_by_options(options);
+    format!(
+        "{name}: {}",
+        why.unwrap_or_else(|| "no access was recorded: the program made none that was seen".to_owned())
+    )
+}
+
+/// Why a recording with these options may have no access, and what to do; none where they leave nothing out.
+pub fn left_out_by_options(options: &[String]) -> Option<String> {
     let mut options = options.iter().take_while(|word| *word != "--");
     let mut why = Vec::new();
     while let Some(option) = options.next() {
@@ -94,10 +104,7 @@ fn nothing_recorded(name: &str, options: &[String]) -> String {
             _ => {}
         }
     }
-    if why.is_empty() {
-        why.push("the program made no access that was seen".to_owned());
-    }
-    format!("{name}: no access was recorded: {}", why.join("; "))
+    (!why.is_empty()).then(|| format!("no access was recorded: {}", why.join("; ")))
 }
 
 /// A live command into a trace in `folder`, as an input that can be read many times, and how the program ended, if not
@@ -111,11 +118,16 @@ pub fn once(input: Input, folder: &Path, progress: &dyn Progress) -> Result<(Inp
     }
     let name = input.name.clone();
     let path = folder.join("recorded.trace");
-    let Recorded { summary, ending, failure } = write_trace(input, &path, progress)?;
+    let Recorded { summary, ending, failure, nothing } = write_trace(input, &path, progress)?;
     if let Some(error) = failure {
         return Err(Error::Read(error));
     }
     let trouble = ending.wait(&name, progress);
+    if let Some(why) = nothing.filter(|_| !progress.stop().requested()) {
+        return Err(Error::failed(
+            trouble.map_or_else(|| why.clone(), |trouble| format!("{trouble}; {why}")),
+        ));
+    }
     if let Some(trouble) = &trouble {
         progress.note(trouble);
     }
@@ -159,7 +171,7 @@ mod tests {
             skip.ends_with("--skip leaves out the first 1000, and it made no more; skip fewer"),
             "{skip}"
         );
-        assert!(why(&["--", "app"]).ends_with("the program made no access that was seen"));
+        assert!(why(&["--", "app"]).ends_with("the program made none that was seen"));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::own_policy::Begun;
 use crate::partial;
 use crate::periods::{too_few_samples, too_short};
 use crate::progress::{Watched, share};
+use crate::record::left_out_by_options;
 use crate::simulation::Settings;
 use crate::threads;
 use crate::words::{of_readable_structures, with_names_demangled};
@@ -23,7 +24,7 @@ use terrace_report::{InputSummary, MachineTier, RunRecord};
 use terrace_sim::design::{Design, Resolved};
 use terrace_sim::memory::Device;
 use terrace_sim::{AccessPath, MemoryMap, Options, PartUse, PlacementMap, SimError};
-use terrace_trace::{EventSource, SourceError, TraceEnding, demangled};
+use terrace_trace::{EventSource, SourceError, TraceEnding, demangled, left_out_words};
 
 /// What came of one input.
 #[derive(Default)]
@@ -205,6 +206,8 @@ fn simulate_with(
     record.notes.extend(too_short(&design.design, &record, settings));
     record.notes.extend(too_few_samples(&design.design, &record.stats, outcome.samples, settings));
     record.notes.extend(ignored::notes(&design.design, &record.stats));
+    let hints = settings.hints.as_ref().filter(|_| first_pass::takes_hints(&design.design));
+    record.notes.extend(hints.and_then(|hints| hints.partial.clone()));
     record.notes.extend(independent.filter(|_| settings.has_times()));
     let terrace_sim::Outcome { memory_map, placement_map, access, parts, .. } = outcome;
     Ok(Simulated { record, stopped, memory_map, placement_map, access, parts })
@@ -321,7 +324,7 @@ fn one_input(
     done: &Sender<()>,
 ) -> InputResult {
     let (name, stop) = (input.name.clone(), input.stop(&settings.stop));
-    let (is_live, asked) = (input.is_live(), settings.stop.clone());
+    let (is_live, asked, words) = (input.is_live(), settings.stop.clone(), input.words());
     let mut result = InputResult { name: name.clone(), ..InputResult::default() };
     let commands: Vec<String> = jobs.iter().map(|job| repeat_command(job, &input, settings)).collect();
     let profiles = first_pass::profiles(jobs.iter().map(|job| &job.design), &input, settings);
@@ -384,7 +387,7 @@ fn one_input(
     });
     let decoded = fanout.join();
     drop(decoded.observer);
-    let ending = decoded.source.ending();
+    let (ending, left_out) = (decoded.source.ending(), decoded.source.left_out());
     drop(decoded.source);
 
     let cut_short = decoded.stopped;
@@ -401,8 +404,17 @@ fn one_input(
     let code = observer.take_code();
     let summary = observer.finish(&name, &header);
     let ending = if is_live && asked.requested() { TraceEnding::Stopped } else { ending };
-    if let Some(remark) = partial::remark(&header, summary.accesses, ending) {
+    let part = partial::remark(&header, summary.accesses, ending);
+    for remark in part.into_iter().chain(left_out_words(left_out)) {
         result.runs.iter_mut().for_each(|run| run.notes.push(remark.clone()));
+    }
+    if is_live
+        && summary.accesses == 0
+        && !asked.requested()
+        && let Some(why) = left_out_by_options(&words)
+    {
+        result.runs.clear();
+        result.failures.push(format!("{name}: {why}"));
     }
     result.summary = Some(summary);
     if let Some(at) = recorded {

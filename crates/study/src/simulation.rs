@@ -76,6 +76,8 @@ pub struct Trained {
     pub file: String,
     /// What it states.
     pub profile: Arc<Profile>,
+    /// What to know where they are of a part of a program's run.
+    pub partial: Option<String>,
     /// A hash of what it states, wherever the file lies.
     id: String,
 }
@@ -102,9 +104,10 @@ impl Trained {
         };
         let hints = Hints::read(path).map_err(missing)?;
         let profile = Arc::new(hints.profile());
+        let partial = (!hints.partial.is_empty()).then(|| format!("the hints of {shown}: {}", hints.partial));
         // Not who asked for it, and how.
-        let bare = Hints { program: String::new(), command: String::new(), ..hints };
-        Ok(Trained { file: path.display().to_string(), profile, id: short_name(&bare.to_text()) })
+        let bare = Hints { sites: hints.sites, ..Hints::default() };
+        Ok(Trained { file: path.display().to_string(), profile, partial, id: short_name(&bare.to_text()) })
     }
 
     /// A short name of what it states.

@@ -188,6 +188,18 @@ pub fn check_capacity_is_free(
     if options.sets.iter().any(|set| set.key == key) { Err(Error::request(refusal(&key))) } else { Ok(()) }
 }
 
+/// Refuses a machine with a GPU, whose memory in use over time is not counted; `command` needs that.
+pub fn check_no_gpu(command: &str, design: &Design) -> Result<(), Error> {
+    match design.gpu {
+        None => Ok(()),
+        Some(_) => Err(Error::request(format!(
+            "{command} weighs the memory of processors, and the machine {machine} has a GPU; terrace compare --machine {machine} \
+             --policies … --fast 25%,50% shows how much of a GPU's memory is enough",
+            machine = design.machine
+        ))),
+    }
+}
+
 /// The name of a design at a share.
 pub fn name_at(design: &str, share: f64) -> String {
     format!("{design}@{}", percent(share))

@@ -20,8 +20,8 @@ type Read = Result<(Arc<Batch>, Option<f64>), SourceError>;
 pub struct ReadAhead {
     header: Header,
     progress: Option<f64>,
-    /// How the source ended, once it did.
-    ending: Arc<OnceLock<TraceEnding>>,
+    /// How the source ended and what it left out, once it ended.
+    ending: Arc<OnceLock<(TraceEnding, u64)>>,
     /// Gone when the end was reached, or when this is dropped.
     batches: Option<Receiver<Read>>,
     reader: Option<JoinHandle<()>>,
@@ -55,12 +55,12 @@ impl ReadAhead {
 }
 
 /// Sends what a source has, until its end, its first error, or until nobody reads on.
-fn read(mut source: Box<dyn EventSource>, batches: &SyncSender<Read>, ending: &OnceLock<TraceEnding>) {
+fn read(mut source: Box<dyn EventSource>, batches: &SyncSender<Read>, ending: &OnceLock<(TraceEnding, u64)>) {
     loop {
         let read = source.next_batch().transpose();
         let ends = !matches!(read, Some(Ok(_)));
         if ends {
-            let _ = ending.set(source.ending());
+            let _ = ending.set((source.ending(), source.left_out()));
         }
         let Some(read) = read else { return };
         if batches.send(read.map(|batch| (batch, source.progress()))).is_err() || ends {
@@ -96,7 +96,11 @@ impl EventSource for ReadAhead {
     }
 
     fn ending(&self) -> TraceEnding {
-        self.ending.get().copied().unwrap_or(self.header.ending)
+        self.ending.get().map_or(self.header.ending, |(ending, _)| *ending)
+    }
+
+    fn left_out(&self) -> u64 {
+        self.ending.get().map_or(0, |(_, left_out)| *left_out)
     }
 }
 

@@ -36,7 +36,7 @@ pub use event::{
 pub use export::{ExportError, ExportFile, ExportFormat, Exported, Weight, export};
 pub use file::{ChunkInfo, Summary, Totals, TraceReader, TraceWriter, WriteError};
 pub use header::{Header, StreamInfo, TraceEnding};
-pub use import::{Format, open_any};
+pub use import::{Format, left_out_words, open_any};
 pub use mix::{Mix, MixPart, MixedProgram, marks_region};
 pub use pool::BatchPool;
 pub use rules::{Checked, MAX_COMPUTE, MAX_KERNEL_BYTES, MAX_STREAMS, Place, Rules, Violation};

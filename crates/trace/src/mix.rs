@@ -120,6 +120,10 @@ impl EventSource for Mix {
         self.parts.iter().map(|part| part.source.ending()).max().unwrap_or_default()
     }
 
+    fn left_out(&self) -> u64 {
+        self.parts.iter().map(|part| part.source.left_out()).sum()
+    }
+
     fn programs(&self) -> &[MixedProgram] {
         &self.programs
     }

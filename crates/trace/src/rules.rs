@@ -257,6 +257,10 @@ impl<S: EventSource> EventSource for Checked<S> {
     fn ending(&self) -> TraceEnding {
         self.source.ending()
     }
+
+    fn left_out(&self) -> u64 {
+        self.source.left_out()
+    }
 }
 
 #[cfg(test)]

@@ -63,6 +63,11 @@ pub trait EventSource: Send {
         self.header().ending
     }
 
+    /// Accesses that were left out so far, since what they touch is not the program's memory or is not stated.
+    fn left_out(&self) -> u64 {
+        0
+    }
+
     /// The programs of a [mix](crate::Mix), which run side by side; none where the input is no mix.
     ///
     /// Of `n` programs, stream, process and site `k` of program `p` have the number `k * n + p`. Sequence numbers are each
@@ -112,6 +117,10 @@ impl<T: EventSource + ?Sized> EventSource for Box<T> {
 
     fn ending(&self) -> TraceEnding {
         (**self).ending()
+    }
+
+    fn left_out(&self) -> u64 {
+        (**self).left_out()
     }
 
     fn programs(&self) -> &[MixedProgram] {

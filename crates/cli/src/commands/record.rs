@@ -98,7 +98,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
     let terminal = Terminal::install();
     let name = input.name.clone();
     let begin = Instant::now();
-    let Recorded { summary, ending, failure } = write_trace(input, path, &terminal)?;
+    let Recorded { summary, ending, failure, nothing } = write_trace(input, path, &terminal)?;
     let (accesses, bytes) = (summary.totals.accesses, summary.file_bytes);
     let seconds = begin.elapsed().as_secs_f64();
 
@@ -123,7 +123,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
     if let Some(error) = failure {
         return Err(Failure::Run(error.into()));
     }
-    match trouble {
+    match nothing.into_iter().chain(trouble).reduce(|one, other| format!("{one}; {other}")) {
         Some(trouble) => Err(Failure::run(format!("{trouble}; the trace is kept"))),
         None => Ok(()),
     }

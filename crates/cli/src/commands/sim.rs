@@ -9,6 +9,7 @@ use crate::output::{self, OutputFile};
 use crate::progress::Terminal;
 use clap::{Args, ValueEnum};
 use terrace_report::{Charset, Columns};
+use terrace_study::record::left_out_by_options;
 use terrace_study::{
     Settings, Watched, access_picture, first_pass, hypervisor, memory_picture, migrations, mix,
     placement_picture, run,
@@ -138,7 +139,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
     let name = input.name.clone();
     let command = run::repeat_command(&job, &input, &settings);
     let profile = first_pass::profiles(std::iter::once(&job.design), &input, &settings)?.pop().flatten();
-    let (stop, is_live) = (input.stop(&settings.stop), input.is_live());
+    let (stop, is_live, words) = (input.stop(&settings.stop), input.is_live(), input.words());
     let mix =
         (!input.programs().is_empty()).then(|| input.again("its programs also run alone")).transpose()?;
     let (mut source, ending) = input.open_ahead(&settings)?;
@@ -153,6 +154,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
     };
     let outcome = run::simulate(&job.design, &name, command, &mut watched, profile, &settings, extra);
     let partial = watched.partial(is_live && asked.requested());
+    let is_empty = is_live && watched.accesses() == 0 && !asked.requested();
     drop(watched);
     drop(source);
     let run::Simulated { mut record, stopped, memory_map, placement_map, access, .. } = match outcome {
@@ -166,6 +168,9 @@ pub fn run(arguments: Arguments) -> CommandResult {
             return Err(terrace_study::Error::from(error).into());
         }
     };
+    if let Some(why) = left_out_by_options(&words).filter(|_| is_empty) {
+        return Err(Failure::run(format!("{name}: {why}")));
+    }
     record.notes.extend(hypervisor::remark(&job.design.design, simulation.fidelity));
     record.notes.extend(partial);
     if stopped {

@@ -1,6 +1,6 @@
 //! `terrace tune`: a policy's parameters, searched on an input.
 
-use crate::error::CommandResult;
+use crate::error::{CommandResult, Failure};
 use crate::input;
 use crate::options::{HintsOption, StudyOptions, only};
 use crate::progress::Terminal;
@@ -114,7 +114,8 @@ pub fn run(arguments: Arguments) -> CommandResult {
         let other = if path.exists() {
             Input::trace(path, arguments.study.input.salvage)?
         } else {
-            Input::workload(&word)?
+            let unknown = |error| Failure::usage(format!("--check {word}: there is no such file; {error}"));
+            Input::workload(&word).map_err(unknown)?
         };
         others.push((word, other));
     }

@@ -95,12 +95,17 @@ pub fn run(arguments: Arguments) -> CommandResult {
         if socket.is_some() {
             return Err(Failure::usage("a running Terrace cannot be written as one file; its --report can"));
         }
+        let runs: usize = library.catalog().sets.iter().map(|set| set.runs.len()).sum();
+        if runs == 0 {
+            return Err(Failure::usage(
+                "there are no results to write; name a folder that was given to -o of compare or sweep, or a file of --json",
+            ));
+        }
         let page = terrace_view::export(&library);
         if path.is_stdout() {
             return output::print_line(&page);
         }
         output::write_text(&path, &page)?;
-        let runs: usize = library.catalog().sets.iter().map(|set| set.runs.len()).sum();
         let word = if runs == 1 { "run" } else { "runs" };
         progress::note(&format!(
             "{}: {runs} {word}, {:.1} MiB",

@@ -407,11 +407,7 @@ fn notes(
         ));
     }
     notes.extend(of_moves_before(moved_before, stats.integer("vmstat.pgmigrate_success")));
-    if engine.forwarding {
-        notes.push(
-            "the input marks no region of interest, so that only the operating system was simulated".into(),
-        );
-    } else if engine.options.fast_forward {
+    if engine.options.fast_forward {
         notes.push(
             "before the region of interest only the operating system was simulated; TLBs and caches began it empty"
                 .into(),

@@ -228,6 +228,9 @@ impl<'a> Engine<'a> {
         }
         if self.forwarding {
             self.advance::<PAGES, T>()?;
+            if self.forwarding && !self.stopped {
+                return Err(SimError::NoRegion);
+            }
             // What it counts on the host's behalf is another thing from here on.
             self.machine.cores.iter_mut().for_each(|core| core.host_prefetch = HostPrefetch::new());
         }

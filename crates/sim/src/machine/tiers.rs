@@ -489,11 +489,11 @@ mod tests {
     }
 
     #[test]
-    fn policies_are_told_what_a_first_read_takes() {
+    fn policies_know_what_a_first_read_takes() {
         let design = Library::embedded().design("native-4k", Some("zen4-cxl"), &[]).unwrap().design;
         let mut memory = TieredMemory::new(&design).unwrap();
         let read = [0, 64].map(|region| read(&mut memory, Line(region * REGION_LINES), NodeId::CPU, 1000));
-        let told = [0, 1].map(|tier| memory.idle_latencies(TierId(tier), &design).0.as_nanos());
-        assert!((0..2).all(|tier| (told[tier] - read[tier]).abs() < 1e-5), "{told:?} and {read:?}");
+        let stated = [0, 1].map(|tier| memory.idle_latencies(TierId(tier), &design).0.as_nanos());
+        assert!((0..2).all(|tier| (stated[tier] - read[tier]).abs() < 1e-5), "{stated:?} and {read:?}");
     }
 }

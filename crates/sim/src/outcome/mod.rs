@@ -159,4 +159,10 @@ pub enum SimError {
         END_OF_TIME.as_secs() / 3600.0
     )]
     TooLong,
+    /// All of the input was passed over.
+    #[error(
+        "--fast-forward goes to the region of interest, and this input marks none: leave --fast-forward out, or mark the region \
+         (terrace/marker.h)"
+    )]
+    NoRegion,
 }

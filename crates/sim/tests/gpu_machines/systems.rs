@@ -169,7 +169,10 @@ fn hot_structures_get_the_room_there_is() {
     );
     assert_eq!(
         outcome.notes[1..3],
-        ["hint BO, in the fast tier: cached, warm", "hint CO, in the slow tier: cold"]
+        [
+            "hint BO, in the fast tier: cached, warm in part (16 KiB of 80 KiB)",
+            "hint CO, in the slow tier: cold"
+        ]
     );
     // What reaches memory: the warm structure is the hottest.
     let memory = [&SMALL[..], &[("os.policy.count", "memory")]].concat();

@@ -162,11 +162,10 @@ fn nothing_is_passed_over_where_all_is_to_be_counted() {
     let options = Options { whole: true, fast_forward: true, ..Options::default() };
     let error = run_with(&design, &mut *input(), options).unwrap_err();
     assert!(error.to_string().contains("no part of it can be passed over"), "{error}");
-    // An input without marks is passed over to its end, and says so.
+    // An input without marks would be passed over as a whole.
     let mut program = Program::new();
     program.map(DATA, MIB).read(DATA).write(DATA + PAGE);
     let options = Options { fast_forward: true, ..Options::default() };
-    let outcome = run_with(&design, &mut program.source(), options).unwrap();
-    assert_eq!(count(&outcome, "walk.count"), 0);
-    assert!(outcome.notes.iter().any(|note| note.contains("no region of interest")), "{:?}", outcome.notes);
+    let error = run_with(&design, &mut program.source(), options).unwrap_err();
+    assert!(error.to_string().contains("this input marks none: leave --fast-forward out"), "{error}");
 }

@@ -112,6 +112,7 @@ impl Advise {
             ));
         }
         let all_fast = tiers::all_fast(&self.changes, Some(defaults::MACHINE))?;
+        tiers::check_no_gpu("advise", &all_fast.design.design)?;
         tiers::check_capacity_is_free(&all_fast, &self.changes, |key| {
             format!("--set {key} is what advise searches; leave it out")
         })?;
@@ -235,7 +236,8 @@ impl Question<'_> {
     }
 
     fn share(&self, steps: usize) -> f64 {
-        (steps as f64 * self.asked.resolution).min(1.0)
+        // Six steps of 5 % are 30 %, and not a little more, which would be a page more.
+        ((steps as f64 * self.asked.resolution * 1e12).round() / 1e12).min(1.0)
     }
 
     /// The all-fast run, and for each policy the fewest steps of fast memory that are enough. All policies take a step

@@ -6,6 +6,7 @@ use crate::input::Input;
 use crate::partial;
 use crate::periods::{self, FEW_PERIODS};
 use crate::{hypervisor, tiers};
+use terrace_model::text::grouped;
 use terrace_report::RunRecord;
 use terrace_sim::Fidelity;
 use terrace_sim::design::Design;
@@ -115,8 +116,13 @@ impl Question<'_> {
         }
         if all_fast.scale > 1 {
             remarks.push(format!(
-                "Scaled: capacities, TLB reach and periods are divided by {}.",
-                all_fast.scale
+                "Scaled: capacities, TLB reach, last-level cache and periods are divided by {}{}.",
+                all_fast.scale,
+                match u64::from(self.asked.changes.time_scale) {
+                    1 => String::new(),
+                    divisor =>
+                        format!(", periods by {} in all", grouped(divisor * u64::from(all_fast.scale))),
+                }
             ));
         }
         remarks

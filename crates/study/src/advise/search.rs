@@ -23,12 +23,13 @@ impl Search {
     }
 
     /// The next number of steps to try; `steps` is all of the memory. Halves the steps in question, which takes it that more
-    /// are never slower. Where that is seen to be wrong and nothing is enough, all others are tried, from the most on.
+    /// are never slower. Where that is seen to be wrong and nothing is enough, all others are tried, from the most on; below
+    /// the first that is enough the search halves again.
     pub fn next(&self, steps: usize) -> Option<usize> {
         if self.refused.is_some() {
             return None;
         }
-        let too_few = self.too_slow.last_key_value().map_or(0, |(at, _)| *at);
+        let too_few = self.too_few().map_or(0, |(at, _)| at);
         match &self.enough {
             Some((at, _)) => (*at > too_few + 1).then(|| (too_few + at) / 2),
             None if too_few < steps => Some((too_few + steps).div_ceil(2)),
@@ -66,6 +67,7 @@ impl Search {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::trial;
     use super::*;
 
     fn tries(slowdowns: &[f64]) -> (Vec<usize>, Search) {
@@ -86,6 +88,22 @@ mod tests {
         let (tried, search) = tries(&[0.3, 0.2, 0.1, 0.047, 0.045, 0.28, 0.28, 0.28]);
         assert_eq!(tried, [4, 6, 7, 8, 5, 3, 2, 1]);
         assert_eq!(search.slower_with_more(), Some([(5, 0.045), (6, 0.28)]));
+    }
+
+    #[test]
+    fn below_the_first_that_is_enough_the_search_goes_on() {
+        let slowdowns = [0.121, 0.121, 0.112, 0.078, 0.077, 0.012, 0.3, 0.3, 0.3, 0.3];
+        let mut search = Search::of("a policy");
+        let mut tried = Vec::new();
+        while let Some(at) = search.next(slowdowns.len()) {
+            tried.push(at);
+            match slowdowns[at - 1] {
+                slowdown if slowdown <= 0.05 => search.enough = Some((at, trial(slowdown))),
+                slowdown => drop(search.too_slow.insert(at, slowdown)),
+            }
+        }
+        assert_eq!(tried, [5, 8, 9, 10, 7, 6]);
+        assert_eq!(search.too_few(), Some((5, 0.077)));
     }
 
     #[test]

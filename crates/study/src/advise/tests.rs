@@ -1,7 +1,7 @@
 use super::*;
 use terrace_report::{TierUse, Tiering};
 
-fn trial(slowdown: f64) -> Trial {
+pub(super) fn trial(slowdown: f64) -> Trial {
     let tier = |name: &str, share| TierUse { name: name.to_owned(), mean_bytes: 0.0, share };
     let tiering = Tiering {
         slowdown: Some(slowdown),
@@ -39,7 +39,7 @@ fn the_search_finds_the_first_step_that_is_enough() {
         |at| [0.09, 0.05, 0.02, 0.3][(at >= 10) as usize + (at >= 11) as usize + (at >= 13) as usize],
         20,
     );
-    assert_eq!(uneven.enough.as_ref().map(|(at, _)| *at), Some(12));
+    assert_eq!(uneven.enough.as_ref().map(|(at, _)| *at), Some(11));
     assert_eq!(uneven.too_few(), Some((10, 0.05)));
 }
 

@@ -65,7 +65,9 @@ impl Set {
     fn read_document(path: &Path) -> Result<Set, Error> {
         let of = |problem: &dyn fmt::Display| Error::request(format!("{}: {problem}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| of(&error))?;
-        let document: Value = serde_json::from_str(&text).map_err(|error| of(&error))?;
+        let is_no_json =
+            |error| of(&format!("no results of terrace compare or sim, which are JSON: {error}"));
+        let document: Value = serde_json::from_str(&text).map_err(is_no_json)?;
         let is_none = || of(&no_runs(&document));
         let runs = document.get("runs").and_then(Value::as_array).ok_or_else(is_none)?;
         Ok(Set { runs: runs.iter().map(Run::read).collect::<Option<_>>().ok_or_else(is_none)? })

@@ -6,6 +6,7 @@ use crate::Error;
 use crate::designs::Setting;
 use crate::periods;
 use crate::simulation::Settings;
+use crate::tiers;
 use serde::Serialize;
 use terrace_model::{Histogram, PageSize, Value};
 use terrace_report::{RunRecord, SpeedUp};
@@ -45,6 +46,7 @@ pub(super) fn all(asked: &AdvisePages) -> Result<Vec<Way>, Error> {
     }
     let way = |name: &str, design: &str, meaning: &'static str| -> Result<Way, Error> {
         let mut job = asked.changes.resolve(design, None)?;
+        tiers::check_no_gpu("advise --pages", &job.design.design)?;
         name.clone_into(&mut job.design.design.name);
         let (name, design) = (name.to_owned(), design.to_owned());
         Ok(Way { plain: name.clone(), name, meaning, design, tlb: None, job })

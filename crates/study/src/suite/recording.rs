@@ -102,7 +102,7 @@ pub fn record(suite: &Suite, entry: &Entry, progress: &dyn Progress) -> Result<M
         ..RecordOptions::default()
     };
     let input = Input::command(&command(&program.run, &work), options).named(name, Vec::new());
-    let Recorded { summary, ending, failure } = write_trace(input, &trace, progress)?;
+    let Recorded { summary, ending, failure, .. } = write_trace(input, &trace, progress)?;
     let trouble = ending.wait(name, progress);
     if progress.stop().requested() {
         return Err(Error::Stopped(format!("{name}: stopped before its end")));

@@ -133,6 +133,7 @@ impl Tune {
         let space = Space::new(entry.name(), &values, &declared, &self.parameters, &self.ranges)?;
         self.changes.check_names([self.policy.as_str(), tiers::ALL_FAST])?;
         let all_fast = tiers::all_fast(&self.changes_without_policy(), Some(defaults::MACHINE))?;
+        tiers::check_no_gpu("tune", &all_fast.design.design)?;
         tiers::check_capacity_is_free(&all_fast, &self.changes, |key| {
             format!("--set {key} is what --fast sets; leave it out")
         })?;

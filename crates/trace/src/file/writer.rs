@@ -43,6 +43,7 @@ pub enum WriteError {
 pub(crate) fn advice(error: &std::io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "; free some space, or write to another disk",
+        ErrorKind::NotFound => "; its folder does not exist, make it first",
         _ => "",
     }
 }

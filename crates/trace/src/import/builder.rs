@@ -34,6 +34,8 @@ pub(super) struct ImportBuilder {
     last_region: u64,
     /// Accesses that are not in the trace, as what they touch is no memory of the process.
     left_out: u64,
+    /// How many of those that are left out were reported.
+    reported: u64,
 }
 
 /// A size that is assumed, as far as it does not reach into another page, which the trace does not name.
@@ -67,6 +69,7 @@ impl ImportBuilder {
             mapped: HashSet::new(),
             last_region: u64::MAX,
             left_out: 0,
+            reported: 0,
         }
     }
 
@@ -78,9 +81,14 @@ impl ImportBuilder {
         }
     }
 
+    /// How many accesses were left out.
+    pub(super) fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
     /// How many accesses were left out since this was asked last.
-    pub(super) fn take_left_out(&mut self) -> u64 {
-        std::mem::take(&mut self.left_out)
+    pub(super) fn unreported(&mut self) -> u64 {
+        self.left_out - std::mem::replace(&mut self.reported, self.left_out)
     }
 
     /// What follows is of this stream, in this process. The batch before was taken.

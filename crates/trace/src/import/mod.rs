@@ -50,6 +50,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use terrace_model::text::grouped;
 use text::PlainText;
 use threads::Threads;
 
@@ -258,10 +259,18 @@ fn by_beginning(input: &Input) -> Result<Format, SourceError> {
 
 /// Says how many accesses were left out, where some were.
 fn warn_of(left_out: u64, program: &str) {
-    if left_out > 0 {
-        tracing::warn!(
-            "{program}: {left_out} accesses are left out, since what they touch is the kernel's or not stated"
-        );
+    if let Some(words) = left_out_words(left_out) {
+        tracing::warn!("{program}: {words}");
+    }
+}
+
+/// What to say of so many accesses that are [left out](EventSource::left_out); nothing of none.
+pub fn left_out_words(left_out: u64) -> Option<String> {
+    let why = "the kernel's or not stated";
+    match left_out {
+        0 => None,
+        1 => Some(format!("1 access is left out, since what it touches is {why}")),
+        _ => Some(format!("{} accesses are left out, since what they touch is {why}", grouped(left_out))),
     }
 }
 
@@ -323,7 +332,7 @@ impl EventSource for ImportSource {
                 Ok(false) => {
                     self.ended = true;
                     self.builder.exit(true);
-                    warn_of(self.builder.take_left_out(), &self.header.program);
+                    warn_of(self.builder.unreported(), &self.header.program);
                 }
                 Err(error) => {
                     self.ended = true;
@@ -346,5 +355,9 @@ impl EventSource for ImportSource {
 
     fn ending(&self) -> TraceEnding {
         if self.damage.is_some() { TraceEnding::Damaged } else { self.header().ending }
+    }
+
+    fn left_out(&self) -> u64 {
+        self.builder.left_out()
     }
 }

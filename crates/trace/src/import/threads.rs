@@ -191,7 +191,7 @@ impl EventSource for Threads {
                 return Ok(Some(Arc::new(batch)));
             }
         }
-        warn_of(self.builder.take_left_out(), &self.header.program);
+        warn_of(self.builder.unreported(), &self.header.program);
         Ok(None)
     }
 
@@ -202,5 +202,9 @@ impl EventSource for Threads {
 
     fn ending(&self) -> TraceEnding {
         if self.damage.is_some() { TraceEnding::Damaged } else { self.header().ending }
+    }
+
+    fn left_out(&self) -> u64 {
+        self.builder.left_out()
     }
 }

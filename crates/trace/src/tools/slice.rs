@@ -94,6 +94,10 @@ impl<S: EventSource> EventSource for Slice<S> {
         let all = self.accesses.start == 0 && self.position < self.accesses.end;
         self.source.ending().max(if all { TraceEnding::Whole } else { TraceEnding::Cut })
     }
+
+    fn left_out(&self) -> u64 {
+        self.source.left_out()
+    }
 }
 
 impl<S: EventSource> Slice<S> {
