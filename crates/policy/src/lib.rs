@@ -16,7 +16,7 @@ pub mod support;
 #[cfg(test)]
 mod test_support;
 
-pub use registry::{Entry, PolicyError, all, find};
+pub use registry::{Entry, PolicyError, all, find, text_of};
 pub use terrace_seam::*;
 
 // Words of the model that every policy uses.

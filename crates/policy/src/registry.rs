@@ -322,12 +322,12 @@ fn divide(value: &mut Value, by: u32, least: &str) {
 
 /// The defaults with the values of `given` in their place.
 fn read<P: Published>(given: &Table) -> Result<P::Parameters, ParameterError> {
-    let texts: Vec<(&String, String)> = given.iter().map(|(key, value)| (key, text(value))).collect();
+    let texts: Vec<(&String, String)> = given.iter().map(|(key, value)| (key, text_of(value))).collect();
     P::Parameters::read(texts.iter().map(|(key, text)| (key.as_str(), text.as_str())))
 }
 
 /// A TOML value as the text that stands for it elsewhere: strings without quotes.
-fn text(value: &Value) -> String {
+pub fn text_of(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 

@@ -170,10 +170,11 @@ impl Changes {
                 let values = info.scaled(&policy.parameters, changes.time_scale)?;
                 let changed =
                     values.iter().filter(|(key, value)| policy.parameters.get(*key) != Some(*value));
-                scaled.extend(changed.map(|(key, value)| {
-                    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                    (format!("{system}.policy.{key}"), text)
-                }));
+                scaled.extend(
+                    changed.map(|(key, value)| {
+                        (format!("{system}.policy.{key}"), terrace_policy::text_of(value))
+                    }),
+                );
             }
         }
         if !scaled.is_empty() {

@@ -73,7 +73,7 @@ impl PolicyPage {
         let effective = entry.effective(&given)?;
         let needs = entry.needs(&given)?;
         let parameters = entry.parameters().into_iter().map(|info| ParameterPage {
-            value: effective.get(&info.name).map_or_else(|| info.default.clone(), plain),
+            value: effective.get(&info.name).map_or_else(|| info.default.clone(), terrace_policy::text_of),
             info,
         });
         Ok(PolicyPage {
@@ -135,9 +135,4 @@ impl PolicyPage {
         }
         text
     }
-}
-
-/// A TOML value as `--set` takes it.
-fn plain(value: &toml::Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }

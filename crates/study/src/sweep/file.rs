@@ -1,7 +1,7 @@
 //! The file of a sweep.
 
 use super::Sweep;
-use super::point::{Parts, Point, text_of};
+use super::point::{Parts, Point};
 use super::word::InputWord;
 use crate::designs::{self, Setting};
 use crate::simulation::{Simulation, Trained};
@@ -174,7 +174,8 @@ impl SweepFile {
     ) -> Result<Point, Error> {
         let (mut sets, mut named) = (Vec::new(), input.values.clone());
         for (key, value) in choice {
-            let setting = Setting::parse(&format!("{key}={}", text_of(value))).map_err(Error::request)?;
+            let setting = Setting::parse(&format!("{key}={}", terrace_policy::text_of(value)))
+                .map_err(Error::request)?;
             if setting.is_for(design) {
                 named.push((format!("set.{}", setting.key), value.clone()));
                 sets.push(setting);
@@ -223,7 +224,8 @@ impl SweepFile {
         self.workloads.iter().for_each(|spec| add(InputWord::Workload(spec.clone())));
         for table in &self.workload {
             let input = |choice: Choice| {
-                let parameters = choice.iter().map(|(key, value)| format!(",{key}={}", text_of(value)));
+                let parameters =
+                    choice.iter().map(|(key, value)| format!(",{key}={}", terrace_policy::text_of(value)));
                 let spec = std::iter::once(table.name.clone()).chain(parameters).collect::<String>();
                 let named = choice.into_iter().map(|(key, value)| (format!("workload.{key}"), value));
                 (InputWord::Workload(spec), named.collect())

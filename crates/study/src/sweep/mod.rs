@@ -335,7 +335,7 @@ fn column(values: &[Option<toml::Value>]) -> Column {
         };
         return Column::Real(values.iter().map(real).collect());
     }
-    Column::Text(values.iter().map(|value| value.as_ref().map(point::text_of)).collect())
+    Column::Text(values.iter().map(|value| value.as_ref().map(terrace_policy::text_of)).collect())
 }
 
 /// The changes of a point.

@@ -157,8 +157,3 @@ impl Point {
         changes.resolve(&self.word, None)
     }
 }
-
-/// A value as designs and workloads spell it.
-pub(super) fn text_of(value: &toml::Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
-}

@@ -61,7 +61,7 @@ pub fn record(
         tiers.map(|tier| (format!("tier.{}.capacity", tier.name), tier.capacity.to_string())).collect();
     parameters.push(("os.policy.name".to_owned(), session.policy.clone()));
     parameters.extend(session.parameters.iter().map(|(key, value)| {
-        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let text = terrace_policy::text_of(value);
         (format!("os.policy.{key}"), text)
     }));
     let machine = "kernel.* counts for the whole machine, not for these processes alone.".to_owned();
