@@ -173,3 +173,17 @@ fn questions_about_memory_of_processors_are_refused_on_machines_with_a_gpu() {
         );
     }
 }
+
+#[test]
+fn data_structures_of_a_program_for_a_gpu_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let built = program(folder.path(), "vecadd", &[]);
+    let mut profile = terrace();
+    profile
+        .current_dir(folder.path())
+        .args(["profile", "--gpu", "-o", "h.toml", "--"])
+        .arg(&built)
+        .arg("1024");
+    assert!(stderr(&mut profile, 0).contains("h.toml: "));
+    assert!(std::fs::read_to_string(folder.path().join("h.toml")).unwrap().contains("[[site]]"));
+}

@@ -205,8 +205,13 @@ fn live(run: &RunRecord) -> String {
     let share = ratio(run.stats.number("live.cpu_time") * 1e-9, run.wall_seconds);
     let cost = share.map_or(String::new(), |share| format!(" for {} of a core", percent(share)));
     format!(
-        "{} managed {} for {}: {} promoted, {} demoted{cost}.",
+        "{} {} {} for {}: {} promoted, {} demoted{cost}.",
         run.design,
+        if run.parameter("dry_run").is_some() {
+            "watched (a dry run, which moves nothing)"
+        } else {
+            "managed"
+        },
         run.input,
         seconds(run.wall_seconds),
         mib("vmstat.pgpromote_success"),

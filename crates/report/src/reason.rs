@@ -138,16 +138,27 @@ impl<'a> Savings<'a> {
         (text(sum), of_parts)
     }
 
-    /// What to add where the time changed by another share than the cycles: cores waited for each other, which nobody
-    /// counts as cycles.
+    /// What to add where the time changed by another share than the cycles: clocks differ, or cores waited for each other,
+    /// which nobody counts as cycles.
     fn in_time(&self, cycles_saved: f64) -> String {
         let time_saved = 1.0 - self.to.seconds_simulated / self.from.seconds_simulated;
         if (time_saved - cycles_saved).abs() < APART {
             return String::new();
         }
         let how = if time_saved < 0.0 { "longer" } else { "shorter" };
-        format!("; its time is {} {how}, as cores work side by side in another way", whole(time_saved.abs()))
+        let why = match [self.from, self.to].map(clock) {
+            [Some(from), Some(to)] if (to / from - 1.0).abs() >= APART => {
+                format!("at a clock of {:.2} GHz for {:.2}", to / 1e9, from / 1e9)
+            }
+            _ => "as cores work side by side in another way".to_owned(),
+        };
+        format!("; its time is {} {how}, {why}", whole(time_saved.abs()))
     }
+}
+
+/// Cycles a second, where both were simulated.
+fn clock(run: &RunRecord) -> Option<f64> {
+    (run.cycles > 0 && run.seconds_simulated > 0.0).then(|| run.cycles as f64 / run.seconds_simulated)
 }
 
 /// Shares in tenths of a percent that add up to the tenths of their sum: those whose rounding loses most are rounded up.
@@ -280,11 +291,18 @@ mod tests {
             Savings::new(&base, &other).unwrap().saved().unwrap(),
             "it saves 2% of a's cycles, a little in each part"
         );
-        other.seconds_simulated = 500.0;
+        (other.cycles, other.seconds_simulated) = (500, 500.0);
         assert_eq!(
             Savings::new(&base, &other).unwrap().saved().unwrap(),
             "it saves 2% of a's cycles, a little in each part; its time is 50% shorter, as cores work side by side in another way"
         );
         assert!(Savings::new(&RunRecord::default(), &other).is_none());
+        // 984 cycles for 1,000, at a third of the clock.
+        let base = RunRecord { cycles: 1000, seconds_simulated: 1e-6, ..base };
+        (other.cycles, other.seconds_simulated) = (984, 2.952e-6);
+        assert_eq!(
+            Savings::new(&base, &other).unwrap().saved().unwrap(),
+            "it saves 2% of a's cycles, a little in each part; its time is 195% longer, at a clock of 0.33 GHz for 1.00"
+        );
     }
 }

@@ -456,7 +456,7 @@ fn title(results: &[InputResult], designs: usize) -> String {
     // A mix has no summary, since each design reads its programs at a pace of its own.
     let ran = results.iter().filter(|result| result.summary.is_some() || !result.runs.is_empty());
     let inputs: Vec<&str> = ran.map(|result| result.name.as_str()).collect();
-    format!("{designs} designs on {}", inputs.join(", "))
+    format!("{designs} design{} on {}", if designs == 1 { "" } else { "s" }, inputs.join(", "))
 }
 
 #[cfg(test)]

@@ -54,6 +54,7 @@ pub fn run(arguments: &Arguments) -> CommandResult {
     let slower = result.slower_by(share).count();
     match (slower, result.only_before.len()) {
         (0, 0) => Ok(()),
+        (0, 1) => Err(Failure::run("1 run is no longer there")),
         (0, gone) => Err(Failure::run(format!("{gone} runs are no longer there"))),
         (slower, _) => Err(Failure::run(format!(
             "{slower} of {} runs take longer by more than {:.3} %",

@@ -52,9 +52,9 @@ pub struct Arguments {
 
 /// Carries out the profile.
 pub fn run(arguments: Arguments) -> CommandResult {
-    // Without these there is nothing to count.
-    let is_live = !arguments.input.command.is_empty();
-    let recording = RecordingOptions { allocations: is_live, ..arguments.recording };
+    // Without these there is nothing to count; buffers of a GPU have names as they are.
+    let allocations = !arguments.input.command.is_empty() && !arguments.recording.gpu;
+    let recording = RecordingOptions { allocations, ..arguments.recording };
     let changes = arguments.designs.changes();
     let job = changes.resolve("native-4k", None)?;
     let input = input::prepare_one(&arguments.input, &recording, "profile", "profile them one by one")?;

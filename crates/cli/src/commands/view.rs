@@ -97,19 +97,17 @@ pub fn run(arguments: Arguments) -> CommandResult {
         }
         let runs: usize = library.catalog().sets.iter().map(|set| set.runs.len()).sum();
         if runs == 0 {
-            return Err(Failure::usage(
-                "there are no results to write; name a folder that was given to -o of compare or sweep, or a file of --json",
-            ));
+            return Err(Failure::usage("there are no results here; name a folder of compare or sweep"));
         }
         let page = terrace_view::export(&library);
         if path.is_stdout() {
             return output::print_line(&page);
         }
         output::write_text(&path, &page)?;
-        let word = if runs == 1 { "run" } else { "runs" };
         progress::note(&format!(
-            "{}: {runs} {word}, {:.1} MiB",
+            "{}: {runs} run{}, {:.1} MiB",
             path.display(),
+            if runs == 1 { "" } else { "s" },
             page.len() as f64 / f64::from(1 << 20),
         ));
         return Ok(());

@@ -112,11 +112,11 @@ export function barPanels(container: HTMLElement, panels: () => Panel[]): void {
 /** Width of a letter of a design's name, in pixels. */
 const LETTER = 7.4;
 
-/** A name of so many letters at most that keeps its end behind `@`, the share of fast memory, in which designs differ. */
+/** A name of so many letters at most that keeps its end, in which designs differ: all behind `@`, the share of fast memory. */
 function shortened(name: string, letters: number): string {
+  if (name.length <= letters) return name;
   const at = name.lastIndexOf("@");
-  if (at < 0 || name.length <= letters) return name;
-  const end = name.slice(at);
+  const end = name.slice(at < 0 ? name.length - Math.floor(letters / 2) : at);
   return `${name.slice(0, Math.max(1, letters - end.length - 1))}…${end}`;
 }
 
@@ -152,7 +152,7 @@ function barOption(panel: Panel, width: number): echarts.EChartsCoreOption {
             symbol: "none",
             label: { show: false },
             lineStyle: { color: p.muted, type: "solid", width: 1 },
-            data: [{ xAxis: panel.reference }, ...whiskers(panel)],
+            data: [{ xAxis: panel.reference }],
           }
         : undefined,
   }));
@@ -163,6 +163,8 @@ function barOption(panel: Panel, width: number): echarts.EChartsCoreOption {
     stack: "all",
     silent: true,
     tooltip: { show: false },
+    // Above the bars: what lies within a bar is half of an interval.
+    markLine: { silent: true, z: 6, symbol: "none", label: { show: false }, lineStyle: { type: "solid" }, data: whiskers(panel) },
     data: panel.ends.map((text, design) => ({
       value: beyond(panel, design),
       itemStyle: { color: "transparent" },
@@ -234,7 +236,8 @@ function scale(panel: Panel): { step: number; min: number; max: number } {
   const ends = (panel.whiskers ?? []).flatMap((one) => one ?? []);
   const largest = panel.max ?? Math.max(...totals, ...ends, 0);
   const least = panel.signed ? Math.min(...totals, ...ends, 0) : 0;
-  const span = largest - least;
+  // What differs by less than two percent does not fill the panel.
+  const span = Math.max(largest - least, panel.signed ? 0.02 : 0);
   if (!(span > 0)) return { step: 1, min: 0, max: 1 };
   const rough = span / 4;
   let step = 2 ** Math.round(Math.log2(rough));
@@ -242,7 +245,7 @@ function scale(panel: Panel): { step: number; min: number; max: number } {
     const decade = 10 ** Math.floor(Math.log10(rough));
     step = [1, 2, 2.5, 5, 10].map((m) => m * decade).find((candidate) => candidate >= rough * 0.8)!;
   }
-  return { step, min: step * Math.floor(least / step + 1e-9), max: step * Math.ceil(largest / step - 1e-9) };
+  return { step, min: step * Math.floor(least / step + 1e-9), max: step * Math.ceil(Math.max(largest, least + span) / step - 1e-9) };
 }
 
 function barTooltip(panel: Panel, design: number): HTMLElement {

@@ -215,6 +215,8 @@ export type Report = {
   baseline: string;
   /** Of a tier's memory, where the fastest tier's is 1. */
   prices?: Record<string, number>;
+  /** Runs that were asked for and have no result, and why. */
+  failures?: string[];
   conclusions: Conclusion[];
   machines?: MachineLedger[];
   inputs: Input[];
@@ -348,6 +350,8 @@ export function baselineOf(report: Report, input: string): Run | undefined {
 }
 
 export function speedup(report: Report, run: Run): number | null {
+  // Of programs side by side it is no ratio of times, and only the program knows it.
+  if (run.speedup) return run.speedup.value;
   const baseline = baselineOf(report, run.input);
   if (!baseline || !hasTimes(run) || !(run.seconds_simulated > 0) || !(baseline.seconds_simulated > 0)) return null;
   return baseline.seconds_simulated / run.seconds_simulated;

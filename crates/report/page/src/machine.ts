@@ -174,7 +174,7 @@ function limits(report: Report, runs: Run[]): string[] {
     if (left.length > 0) notes.push(`Fidelity ${fidelity} leaves out: ${left.join("; ").replace(/\.$/, "")}.`);
   }
   for (const scale of new Set(runs.map((run) => run.scale))) {
-    if (scale > 1) notes.push(`Scaled down by ${scale}: footprints, capacities, TLB reach and periods are divided by it.`);
+    if (scale > 1) notes.push(`Scaled down by ${scale}: capacities, TLB reach and periods are divided by it. The input is as it came, so its footprint has to be that part of the real one.`);
   }
   const recorded = report.inputs.filter((input) => input.origin !== "workload").map((input) => input.name);
   if (recorded.length > 0) notes.push(`One recording each stands for ${recorded.join(", ")}: other inputs of the program can behave otherwise.`);

@@ -85,8 +85,17 @@ function hero(report: Report): HTMLElement {
     h("h1", {}, report.title || "Comparison"),
     chips,
     verdict ? h("p", { class: "verdict" }, withTimesSign(verdict.text)) : empty,
+    failed(report),
     each.length > 0 ? cards : null,
   );
+}
+
+/** The runs that were asked for and have no result, with the reasons. */
+function failed(report: Report): HTMLElement | null {
+  const reasons = report.failures ?? [];
+  if (reasons.length === 0) return null;
+  const list = h("ul", {}, ...reasons.map((reason) => h("li", {}, reason)));
+  return h("div", { class: "failed", role: "alert" }, h("strong", {}, `${plural(reasons.length, "run")} failed, and what stands below is without ${reasons.length === 1 ? "it" : "them"}:`), list);
 }
 
 function card(conclusion: Conclusion): HTMLElement {

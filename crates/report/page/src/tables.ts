@@ -236,7 +236,7 @@ export function provenance(report: Report): HTMLElement {
   const caveats = h("ul", { class: "caveats" });
   const say = new Set<string>();
   for (const run of report.runs) {
-    if (run.scale > 1) say.add(`Scaled down by ${run.scale}: footprints, capacities, TLB reach and periods are divided by it.`);
+    if (run.scale > 1) say.add(`Scaled down by ${run.scale}: capacities, TLB reach and periods are divided by it. The input is as it came, so its footprint has to be that part of the real one.`);
     if (run.left_out.length > 0) say.add(`Fidelity ${run.fidelity} leaves out: ${run.left_out.join("; ").replace(/\.$/, "")}.`);
     for (const note of run.notes) say.add(noteAbout(report, note));
   }

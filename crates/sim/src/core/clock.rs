@@ -26,6 +26,17 @@ impl Blame {
         self.base + self.translation + self.cache + self.memory + self.os
     }
 
+    /// Without so much of its end, taken first from what is done in one go.
+    pub fn without(&self, beyond: Time) -> Blame {
+        let (mut rest, mut kept) = (beyond, *self);
+        for part in [&mut kept.os, &mut kept.base, &mut kept.memory, &mut kept.translation, &mut kept.cache] {
+            let taken = rest.min(*part);
+            *part -= taken;
+            rest -= taken;
+        }
+        kept
+    }
+
     /// Adds another core's.
     pub fn add(&mut self, other: &Blame) {
         self.base += other.base;

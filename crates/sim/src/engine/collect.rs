@@ -4,8 +4,9 @@
 //! pages) is that of the end.
 
 use super::Engine;
+use super::mix::MixRun;
 use crate::coherence::{EnergySums, translation_energy};
-use crate::core::Blame;
+use crate::core::{Blame, Pipeline};
 use crate::outcome::{Fidelity, Outcome};
 use crate::tiering::Tiering;
 use crate::translate::Nested;
@@ -27,22 +28,26 @@ pub(super) struct Totals {
     /// When each of several virtual machines ran last.
     vms_ran: Vec<Time>,
     now: Time,
+    /// When what counts was over. Of a mix: when its last program had ended, and not what another had begun anew.
+    over: Time,
 }
 
 impl Totals {
     /// What was counted until now.
     pub fn of(engine: &Engine) -> Totals {
         let now = engine.latest();
+        let over = engine.mix.as_ref().and_then(MixRun::ended_at).unwrap_or(now).min(now);
+        let until_then = |pipeline: &Pipeline| pipeline.blame.without(pipeline.now.saturating_sub(over));
         let mut blame = Blame::default();
         let mut instructions = 0;
         for core in &engine.machine.cores {
-            blame.add(&core.pipeline.blame);
+            blame.add(&until_then(&core.pipeline));
             instructions += core.pipeline.program_instructions();
         }
         let groups = engine.machine.groups.iter().map(|(_, cores, _)| {
             let pipelines = engine.machine.cores[cores.clone()].iter().map(|core| &core.pipeline);
             pipelines.fold((Time::ZERO, 0), |(busy, instructions), pipeline| {
-                (busy + pipeline.blame.total(), instructions + pipeline.program_instructions())
+                (busy + until_then(pipeline).total(), instructions + pipeline.program_instructions())
             })
         });
         let groups = groups.collect();
@@ -58,6 +63,7 @@ impl Totals {
             usage,
             vms_ran: engine.vms.ran_last(),
             now,
+            over,
         }
     }
 
@@ -94,6 +100,7 @@ impl Totals {
             usage: self.usage.iter().zip(&begin.usage).map(|(end, begin)| end - begin).collect(),
             vms_ran: self.vms_ran.iter().map(|ran| ran.saturating_sub(begin.now)).collect(),
             now: self.now - begin.now,
+            over: self.over - begin.now,
         }
     }
 }
@@ -270,7 +277,7 @@ pub(super) fn outcome(engine: &Engine, cores_used: u64) -> Outcome {
         engine.requests.count_into(&mut stats);
     }
     let blame = &totals.blame;
-    let all = totals.now.in_cycles(cycle);
+    let all = totals.over.in_cycles(cycle);
     let busy = blame.total().in_cycles(cycle);
     let is_full = engine.options.fidelity == Fidelity::Full;
     // What a fidelity does not simulate has no cycles, rather than none of them.
@@ -317,7 +324,7 @@ pub(super) fn outcome(engine: &Engine, cores_used: u64) -> Outcome {
         accesses: totals.accesses,
         instructions: totals.instructions,
         cycles: all,
-        seconds_simulated: totals.now.as_secs(),
+        seconds_simulated: totals.over.as_secs(),
         left_out: engine.options.fidelity.left_out().iter().map(|&s| s.to_owned()).collect(),
         notes: notes(engine, &stats, totals.accesses, moved_before, page_sizes, policy.notes),
         contiguity: asked.unwrap_or(policy.contiguity),

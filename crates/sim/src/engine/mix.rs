@@ -75,6 +75,11 @@ impl MixRun {
         self.each.iter().all(|of_program| of_program.over)
     }
 
+    /// When the last program ended for the first time; none before.
+    pub fn ended_at(&self) -> Option<Time> {
+        self.each.iter().map(|one| Some(one.end?.0)).try_fold(Time::ZERO, |last, end| Some(last.max(end?)))
+    }
+
     /// What each program did in its region, into a statistics tree; `now` is the end of those that were cut short.
     pub fn count_into(&self, now: Time, cycle: Time, stats: &mut Stats) {
         stats.count("mix.programs", self.each.len() as u64, Unit::Count);

@@ -53,6 +53,10 @@ pub fn simulate(
             let problem = "a GPU runs one program, not a mix".to_owned();
             return Err(SimError::Design { design: design.name.clone(), problem });
         }
+        if options.fast_forward {
+            let problem = "a GPU counts its kernels alone, so that --fast-forward has nothing to pass over; leave it out";
+            return Err(SimError::Design { design: design.name.clone(), problem: problem.to_owned() });
+        }
         return gpu::simulate(design, gpu, source, options);
     }
     let problem = |problem: String| SimError::Design { design: design.name.clone(), problem };

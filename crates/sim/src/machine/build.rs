@@ -12,7 +12,7 @@ use crate::host::{HostPrefetch, RegionCache, can_fill, can_have};
 use crate::observe::Observers;
 use crate::os::{MemoryOf, Os};
 use crate::outcome::Options;
-use crate::translate::{Nested, NestedParameters, PageWalkCache, Tlbs, schemes};
+use crate::translate::{Nested, NestedParameters, PageWalkCache, PageWalkCacheParameters, Tlbs, schemes};
 use std::ops::Range;
 use terrace_model::parameters::{did_you_mean, nearest};
 use terrace_model::{Histogram, Time};
@@ -128,8 +128,8 @@ impl Machine {
             timing: Timing {
                 cycle,
                 l2_tlb: design.translation.l2.latency.at(cycle),
-                page_walk_cache: design.translation.page_walk_cache.latency.at(cycle),
-                nested_tlb: nested.as_ref().map_or(Time::ZERO, |nested| nested.tlb.latency.at(cycle)),
+                page_walk_cache: latency_of(&design.translation.page_walk_cache, cycle),
+                nested_tlb: nested.as_ref().map_or(Time::ZERO, |nested| latency_of(&nested.tlb, cycle)),
                 l2: design.cache.l2.latency.at(cycle),
                 llc: design.cache.llc.latency.at(cycle),
                 fault: design.os.fault_cost,
@@ -146,6 +146,11 @@ impl Machine {
         machine.connect_hardware();
         Ok(machine)
     }
+}
+
+/// What a look-up takes; nothing where there is no such cache.
+fn latency_of(cache: &PageWalkCacheParameters, cycle: Time) -> Time {
+    if cache.entries == 0 { Time::ZERO } else { cache.latency.at(cycle) }
 }
 
 /// The groups of cores, each with the numbers of its cores and their clock cycle.

@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use terrace_model::{Bytes, Frequency, PageSize, Stats, Time};
-use terrace_sim::design::{Design, HostParameters, VmParameters};
+use terrace_sim::design::{Design, HostParameters, PagePolicy, VmParameters};
 use terrace_sim::{Fidelity, Options, Outcome};
 use terrace_trace::{
     Event, EventSource, Header, MarkKind, Mix, MixPart, MixedProgram, VecSource, marks_region,
@@ -251,4 +251,25 @@ fn a_wrong_access_names_the_program() {
     let mut mix = Mix::open([by_hand("right", &reader(0, 1)), by_hand("wrong", &wrong)]).unwrap();
     let said = run_with(&with_cores(2), &mut mix, Options::default()).unwrap_err().to_string();
     assert!(said.starts_with("wrong: stream 1, access 1: 8 bytes at address 0x1000000000000"), "{said}");
+}
+
+#[test]
+fn the_time_of_a_mix_ends_with_its_last_program_and_not_with_what_another_has_begun() {
+    let mut design = with_cores(2);
+    design.os.pages = PagePolicy::Huge;
+    // The first store of each repetition zeroes a huge page, which takes longer than all else that the program does.
+    let mut huge = Program::new();
+    huge.map(DATA, 2 * MIB).write(DATA);
+    let mut plain = Program::new();
+    plain.map(DATA, 64 * PAGE);
+    for rounds in 1..40 {
+        (0..640).for_each(|at| _ = plain.write(DATA + at % 64 * PAGE));
+        let parts = || [by_hand("huge", &huge), by_hand("plain", &plain)];
+        let mixed = run_mix(&design, parts(), Options::default());
+        let last = of(&mixed, "huge", "time").max(of(&mixed, "plain", "time"));
+        assert!((mixed.seconds_simulated * 1e9 - last).abs() < 1e-3, "{rounds}: {mixed:?}");
+        let parts = ["base", "translation", "cache", "memory", "os", "idle"];
+        let sum: u64 = parts.iter().map(|part| count(&mixed, &format!("core.cycles.{part}"))).sum();
+        assert!(sum.abs_diff(2 * mixed.cycles) <= 2, "{rounds}: {sum} of twice {}", mixed.cycles);
+    }
 }

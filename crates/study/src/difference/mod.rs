@@ -12,6 +12,7 @@ use set::{Run, Set, tell_apart};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
+use terrace_model::text::grouped;
 use terrace_report::{MachineTier, RunRecord, has_times};
 
 /// What a run is known by in both sets.
@@ -75,6 +76,17 @@ pub struct RunDifference {
     pub statistics: Vec<(String, Pair)>,
     /// Parameters that are not equal; a key that one side does not have is absent there.
     pub parameters: BTreeMap<String, (Option<String>, Option<String>)>,
+}
+
+impl RunDifference {
+    /// What to say where the two did not make the same accesses: the program or what it was given is another.
+    pub fn other_input(&self) -> Option<String> {
+        let (_, accesses) = self.statistics.iter().find(|(name, _)| name == "accesses")?;
+        let [before, after] = [accesses.before, accesses.after].map(|count| grouped(count as u64));
+        Some(format!(
+            "not the same accesses: {before} before and {after} after, so the program, what it was given, or how often programs of a mix began again has changed"
+        ))
+    }
 }
 
 /// A machine with its tiers, fastest first.

@@ -19,6 +19,9 @@ impl Difference {
             for line in text::wrap(&run.name.to_string(), 80) {
                 let _ = writeln!(out, "{line}");
             }
+            if let Some(remark) = run.other_input() {
+                out += &text::hanging("  ", &remark, 78);
+            }
             out += &time(run);
             for (name, pair) in run.statistics.iter().take(most) {
                 let _ = writeln!(out, "{}", row(name, *pair));

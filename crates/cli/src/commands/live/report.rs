@@ -60,10 +60,9 @@ pub fn record(
     let mut parameters: Vec<(String, String)> =
         tiers.map(|tier| (format!("tier.{}.capacity", tier.name), tier.capacity.to_string())).collect();
     parameters.push(("os.policy.name".to_owned(), session.policy.clone()));
-    parameters.extend(session.parameters.iter().map(|(key, value)| {
-        let text = terrace_policy::text_of(value);
-        (format!("os.policy.{key}"), text)
-    }));
+    let own = session.parameters.iter();
+    parameters.extend(own.map(|(key, value)| (format!("os.policy.{key}"), terrace_policy::text_of(value))));
+    parameters.extend(world.is_dry_run().then(|| ("dry_run".to_owned(), "true".to_owned())));
     let machine = "kernel.* counts for the whole machine, not for these processes alone.".to_owned();
     RunRecord {
         design: session.policy.clone(),
