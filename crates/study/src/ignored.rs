@@ -6,7 +6,14 @@ use terrace_sim::design::{Design, Ranges};
 
 /// What to say of them.
 pub(crate) fn notes(design: &Design, stats: &Stats) -> Vec<String> {
-    [hatric(design), ranges(design), idle_machines(stats), free_pool(design)].into_iter().flatten().collect()
+    let all = [
+        hatric(design),
+        ranges(design),
+        idle_machines(stats),
+        free_pool(design),
+        shared_cores(design, stats),
+    ];
+    all.into_iter().flatten().collect()
 }
 
 fn hatric(design: &Design) -> Option<String> {
@@ -38,6 +45,21 @@ fn idle_machines(stats: &Stats) -> Option<String> {
         format!(
             "no program ran in {}: each virtual machine (vm.count) needs a program of its own, such as those of --mix",
             idle.join(", ")
+        )
+    })
+}
+
+/// Virtual machines whose first processors lie on one core, where a program of one thread runs in each.
+fn shared_cores(design: &Design, stats: &Stats) -> Option<String> {
+    let machines =
+        u64::from(design.vm.as_ref()?.count?).min(stats.get("mix.programs")?.value.as_f64() as u64);
+    let cores = design.core.each().len() as u64;
+    let processors = design.vm.as_ref()?.vcpus.map_or(cores, u64::from);
+    let apart = cores / machines.max(1);
+    (machines > 1 && apart > 0 && processors > apart).then(|| {
+        format!(
+            "the {machines} virtual machines have {processors} virtual processors each and share the {cores} cores in order, so \
+             that programs of a few threads meet on the same cores; vm.vcpus = {apart} gives each its own"
         )
     })
 }
@@ -81,6 +103,21 @@ mod tests {
         let pool = |bytes| of("virtual-hatric", &[fast[0], fast[1], ("host.policy.free_pool", bytes)]);
         assert_eq!(pool("63 MiB"), [""; 0]);
         assert!(pool("64 MiB")[0].starts_with("host.policy.free_pool is 64 MiB"), "{:?}", pool("64 MiB"));
+    }
+
+    #[test]
+    fn virtual_machines_that_meet_on_cores_are_named() {
+        let said = |sets: &[(&str, &str)]| {
+            let sets: Vec<(String, String)> =
+                sets.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+            let design = Library::embedded().design("virtual-4k", None, &sets).unwrap().design;
+            let mut stats = Stats::new();
+            stats.count("mix.programs", 2, Unit::Count);
+            notes(&design, &stats)
+        };
+        assert!(said(&[("vm.count", "2")])[0].contains("vm.vcpus = 4 gives each its own"));
+        assert_eq!(said(&[("vm.count", "2"), ("vm.vcpus", "4")]), [""; 0]);
+        assert_eq!(said(&[]), [""; 0]);
     }
 
     #[test]
