@@ -125,12 +125,12 @@ class Run(Table):
     def speedup_over(self, baseline: "Run") -> float | None:
         """How many times faster than ``baseline`` this run is; none unless both simulated the time of their accesses.
 
-        Raises :class:`RequestError` where the two ran different inputs.
+        Raises :class:`RequestError` where the two did not make the same accesses, as of different inputs.
         """
         if self.input != baseline.input or (self.accesses != baseline.accesses and "mix.weighted_speedup" not in self.stats):
             raise RequestError(
-                f"speedup_over: {self.input} with {self.accesses} accesses and {baseline.input} with {baseline.accesses} are "
-                "different inputs, so that their times say nothing of the designs"
+                f"speedup_over: {self.input} with {self.accesses} accesses and {baseline.input} with {baseline.accesses}: these "
+                "are not the same accesses, so that the times say nothing of the designs"
             )
         return self._inner.speedup_over(baseline._inner)
 

@@ -54,7 +54,9 @@ pub struct Arguments {
 
     /// Run no program: measure what one mechanism of the design's machine
     /// reaches by itself
-    #[arg(long, value_enum, value_name = "NAME", help_heading = "Input", conflicts_with_all = ["trace", "workload", "suite", "mix", "command"])]
+    #[arg(long, value_enum, value_name = "NAME", help_heading = "Input", conflicts_with_all = [
+        "trace", "workload", "suite", "mix", "command", "salvage", "hints", "fidelity", "scale", "whole", "fast_forward",
+        "memory_map", "placement_map", "access_picture"])]
     microbenchmark: Option<Microbenchmark>,
 
     #[command(flatten)]

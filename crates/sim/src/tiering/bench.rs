@@ -197,7 +197,12 @@ fn measure(design: &Design, row: &MigrationRow, options: &Options) -> Result<Opt
         tiering.state.costs = KernelCosts { copy_line: design.os.costs.copy_line, ..NO_COSTS };
     }
     if tiering.state.topology.tiers.len() < 2 {
-        return Err("tier: moving pages takes two tiers".to_owned());
+        let guest = if design.vm.is_some() {
+            ", and guests of this design see one: take the machine alone (--machine)"
+        } else {
+            ""
+        };
+        return Err(format!("tier: moving pages takes two tiers{guest}"));
     }
     let failed = |problem: crate::os::OsError| problem.to_string();
     let os = &mut machine.shared.os;

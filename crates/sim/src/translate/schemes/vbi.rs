@@ -387,9 +387,9 @@ impl Translation for Vbi {
         let layer = &kernel.blocks.system.hardware.layer;
         let counters = &kernel.counters;
         stats.level("vbi.blocks", kernel.blocks.in_use(), Unit::Count);
+        stats.level("vbi.vms", u64::from((kernel.blocks.used_vms & !1).count_ones()), Unit::Count);
         stats.level("vbi.reserved_unused", layer.reservations.unused(), Unit::Pages);
         for (name, count) in [
-            ("vbi.vms", u64::from((kernel.blocks.used_vms & !1).count_ones())),
             ("vbi.blocks_disabled", layer.disabled),
             ("vbi.clones", layer.clones),
             ("vbi.promotions", layer.promotions),
