@@ -205,6 +205,10 @@ pub fn name_at(design: &str, share: f64) -> String {
     format!("{design}@{}", percent(share))
 }
 
+/// Behind what says that an input touches no memory: what follows, and the next step.
+pub(crate) const NO_ACCESSES: &str =
+    ": an input without accesses has no answer; terrace trace info shows what a trace holds";
+
 /// Most memory that `input` ever has resident. Reads the input once, without timing where the machine has no GPU.
 ///
 /// # Errors
@@ -230,10 +234,7 @@ pub fn resident(all_fast: &Job, input: &Input, why: &str, settings: &Settings<'_
         return Err(Error::Stopped("stopped while the input's footprint was measured".to_owned()));
     }
     match peak_resident(&outcome.stats) {
-        0 => Err(Error::failed(format!(
-            "{} touches no memory: an input without accesses has no answer; terrace trace info shows what a trace holds",
-            input.name
-        ))),
+        0 => Err(Error::failed(format!("{} touches no memory{NO_ACCESSES}", input.name))),
         bytes => Ok(Bytes(bytes)),
     }
 }

@@ -131,15 +131,9 @@ impl Library {
     ) -> Result<Resolved, DesignError> {
         let top = self.find(name_or_path, None)?;
         let with = |sets: &[(String, String)]| self.with_sets(&top, machine, sets);
-        let of_text =
-            |text: String| self.with_sets(&File { text: text.into(), ..top.clone() }, machine, sets);
         with(sets).map_err(|error| {
             let error = blame(error, sets, |others| with(others).is_ok());
-            if top.directory.is_none() {
-                error
-            } else {
-                blame_line(error, &top, |text| of_text(text).is_ok())
-            }
+            blame_line(error, &top, |other| self.with_sets(&other, machine, sets).is_ok())
         })
     }
 

@@ -26,9 +26,12 @@ pub(super) fn blame(
 }
 
 /// The error of a user's file, in the name of the line that is at fault: where the rule is about a key of another file, that
-/// without which the design is sound. `is_sound` tries other texts of the file.
-pub(super) fn blame_line(error: DesignError, file: &File, is_sound: impl Fn(String) -> bool) -> DesignError {
-    let File { shown: file, text, .. } = file;
+/// without which the design is sound. Files of Terrace have no such line. `is_sound` tries the file with other texts.
+pub(super) fn blame_line(error: DesignError, top: &File, is_sound: impl Fn(File) -> bool) -> DesignError {
+    if top.directory.is_none() {
+        return error;
+    }
+    let File { shown: file, text, .. } = top;
     let is_of_a_key =
         |place: &str| place == "default" || place.contains(".toml:") || place.starts_with("preset ");
     let is_own = |place: &str| place.starts_with(&format!("{file}:")) || place.starts_with("--set ");
@@ -38,7 +41,11 @@ pub(super) fn blame_line(error: DesignError, file: &File, is_sound: impl Fn(Stri
     let lines: Vec<&str> = text.lines().collect();
     let without = |at: usize| [&lines[..at], &[""], &lines[at + 1..]].concat().join("\n");
     let says = |at: &usize| !lines[*at].trim().is_empty() && !lines[*at].trim().starts_with("extends");
-    match (0..lines.len()).rev().filter(says).find(|at| is_sound(without(*at))) {
+    match (0..lines.len())
+        .rev()
+        .filter(says)
+        .find(|at| is_sound(File { text: without(*at).into(), ..top.clone() }))
+    {
         Some(at) => {
             let place = if place == "default" { "the default" } else { place };
             DesignError::at(format!("{file}:{} contradicts {place}", at + 1), error.message())

@@ -77,7 +77,7 @@ impl MixRun {
 
     /// When the last program ended for the first time; none before.
     pub fn ended_at(&self) -> Option<Time> {
-        self.each.iter().map(|one| Some(one.end?.0)).try_fold(Time::ZERO, |last, end| Some(last.max(end?)))
+        self.each.iter().try_fold(Time::ZERO, |last, one| Some(last.max(one.end?.0)))
     }
 
     /// What each program did in its region, into a statistics tree; `now` is the end of those that were cut short.

@@ -23,6 +23,7 @@ use crate::input::Input;
 use crate::periods::{self, FEW_PERIODS};
 use crate::run;
 use crate::simulation::{Settings, Simulation};
+use crate::tiers::NO_ACCESSES;
 use crate::words::shell_join;
 use crate::{Error, Progress, hypervisor, intervals, partial, record};
 use terrace_sim::Fidelity;
@@ -129,9 +130,7 @@ fn answer(
     // Nothing can be faster than a run that takes no time.
     if base_run.accesses == 0 || base_run.seconds_simulated <= 0.0 {
         let elsewhere = match ways::sizes(base_run) {
-            [0, 0, 0] => {
-                ": an input without accesses has no answer; terrace trace info shows what a trace holds"
-            }
+            [0, 0, 0] => NO_ACCESSES,
             _ => " in its region of interest; --whole counts all that it does",
         };
         return Err(Error::failed(format!("{name} touches no memory{elsewhere}")));
